@@ -23,11 +23,12 @@ import (
 	"flashdbm/mvcc"
 )
 
-// patience is how long a test waits for what must come. No machine is as busy as that, so past it something hangs.
+// patience is how long a test waits for something that must happen. No machine is so busy that it takes longer, so
+// after that something hangs.
 const patience = time.Minute
 
-// openTest opens a description of its own of the file, as another process has one. It is never idle, nor takes a reader for one that never
-// leaves, lest a busy machine make it so.
+// openTest opens a separate description of the file, as another process would. Its times are so long that it is
+// never idle and never gives up a reader, even on a busy machine.
 func openTest(t *testing.T, path string, s settings) *database {
 	t.Helper()
 	flags := unix.O_RDWR | unix.O_CREAT
@@ -43,7 +44,7 @@ func openTest(t *testing.T, path string, s settings) *database {
 	return d
 }
 
-// wait calls fn again while another process has the database, as the front library does.
+// wait repeats fn while another process holds the database, as the C library does.
 func wait(t *testing.T, fn func() error) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -75,7 +76,7 @@ func look(d *database, t *testing.T, key string) (value string, ok bool) {
 	return value, ok
 }
 
-// TestTurns: two that write in turn both get on, and each sees at once what the other has stored.
+// TestTurns: two processes that write in turn both make progress, and each sees at once what the other has stored.
 func TestTurns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db.pag")
 	a, b := openTest(t, path, settings{}), openTest(t, path, settings{posix: false})
@@ -91,7 +92,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTurnsAtOnce: both write all the time; nothing is lost.
+// TestTurnsAtOnce: two processes write all the time, and nothing is lost.
 func TestTurnsAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db.pag")
 	a, b := openTest(t, path, settings{}), openTest(t, path, settings{})
@@ -125,7 +126,7 @@ func TestTurnsAtOnce(t *testing.T) {
 	assert.Equal(t, 2*each, n)
 }
 
-// TestIdle: who does not call lets go unasked, and the next call works.
+// TestIdle: a process that makes no calls releases the database without being asked, and its next call works.
 func TestIdle(t *testing.T) {
 	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "db.pag")
@@ -159,7 +160,7 @@ func TestTruncate(t *testing.T) {
 	assert.Equal(t, "v2", value)
 }
 
-// TestPosixLock: a lock that belongs to the process excludes those of descriptions.
+// TestPosixLock: a lock that belongs to the process excludes locks of descriptions.
 func TestPosixLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	a, err := os.Create(path)
@@ -203,7 +204,7 @@ func TestLongKeys(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestReplyTooSmall: what does not fit is not copied, as the key may lie there.
+// TestReplyTooSmall: a result that does not fit is not copied, because the key may be in the same place.
 func TestReplyTooSmall(t *testing.T) {
 	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
 	put(t, d, "k", "a longer value")
@@ -215,7 +216,8 @@ func TestReplyTooSmall(t *testing.T) {
 	assert.Equal(t, "k   ", string(reply))
 }
 
-// TestReaderBesideWriter: who only reads follows a writer at once, and shares the lock when that has let go.
+// TestReaderBesideWriter: a process that only reads sees the changes of a writer at once, and shares the lock after
+// the writer has released it.
 func TestReaderBesideWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db.pag")
 	w := openTest(t, path, settings{})
@@ -243,21 +245,22 @@ func TestReaderBesideWriter(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, "49", value)
 	locked := func() bool {
-		look(r, t, "k") // it may have let go since
+		look(r, t, "k") // it may have released the lock since
 		r.mu.RLock()
 		defer r.mu.RUnlock()
 		return r.engine != nil
 	}
 	require.Eventually(t, locked, patience, 10*time.Millisecond)
 
-	w = openTest(t, path, settings{}) // a reader lets go of its lock as well
+	w = openTest(t, path, settings{}) // a reader releases its lock as well
 	put(t, w, "k", "again")
 	value, _ = look(r, t, "k")
 	assert.Equal(t, "again", value)
 	assert.True(t, following())
 }
 
-// TestKeyspaces: of a file with keyspaces ndbm has the default one, as package dbm has it, and nothing else.
+// TestKeyspaces: of a file with keyspaces, ndbm sees only the default one, with the same contents as in package
+// dbm.
 func TestKeyspaces(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.pag")
 	long, edge := strings.Repeat("\xff", storedKeyMax+9), strings.Repeat("\xff", storedKeyMax-1)
@@ -276,7 +279,7 @@ func TestKeyspaces(t *testing.T) {
 	}
 	require.NoError(t, db.Close())
 
-	want := []string{"", "a", "b", "\xff", "\xff\x00", "\xff\x01", long, edge} // long is under its beginning and a digest
+	want := []string{"", "a", "b", "\xff", "\xff\x00", "\xff\x01", long, edge} // long is stored under its beginning and a digest
 	d = openTest(t, path, settings{})
 	put(t, d, "b", "ndbm")
 	put(t, d, edge, "ndbm")
@@ -328,7 +331,8 @@ func TestKeyspaces(t *testing.T) {
 	require.EqualValues(t, 5, n)
 }
 
-// TestKeyspacesCutShort: the superblock says that there may be keyspaces, and no mark that there are. Keys are as before.
+// TestKeyspacesCutShort: the superblock says that there may be keyspaces, but no mark says that there are any. The
+// keys are as before.
 func TestKeyspacesCutShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.pag")
 	e, err := mvcc.Open(vfs.OS(), path, mvcc.Options{MemoryLimit: 64 << 20, RedoLimit: 1 << 20, Manual: true})
@@ -342,7 +346,7 @@ func TestKeyspacesCutShort(t *testing.T) {
 	require.Equal(t, "v", value)
 }
 
-// TestRefusesExpiry: where a value may have a time before it, ndbm says so and changes nothing.
+// TestRefusesExpiry: if values may begin with a time of expiry, ndbm returns an error and changes nothing.
 func TestRefusesExpiry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.pag")
 	db, err := dbm.Open(path, nil)

@@ -24,7 +24,8 @@ func newStill() *still {
 	return s
 }
 
-// TestStillShown: a tree is shown while it is only read, and hidden before a writer gets the lock, which waits for the readers.
+// TestStillShown: a tree is shown while it is only read. Before a writer gets the lock, which waits for the
+// readers, the tree is hidden.
 func TestStillShown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db.pag")
 	w := openTest(t, path, settings{})
@@ -40,7 +41,7 @@ func TestStillShown(t *testing.T) {
 	require.False(t, s.hidden())
 	assert.EqualValues(t, 1, s.chunks)
 
-	// A reader is inside when the writer comes.
+	// A reader is reading when the writer comes.
 	s.entered.Add(1)
 	stored := make(chan struct{})
 	go func() {
@@ -69,7 +70,7 @@ func TestStillShown(t *testing.T) {
 	assert.True(t, s.hidden(), "after close")
 }
 
-// TestStillIdle: readers of what is shown use the database.
+// TestStillIdle: a database whose shown tree is read is in use, not idle.
 func TestStillIdle(t *testing.T) {
 	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "db.pag")
@@ -82,7 +83,7 @@ func TestStillIdle(t *testing.T) {
 	used := time.Now()
 	look(r, t, "key")
 	for end := used.Add(idleAfter + idleAfter/2); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if s.hidden() { // as a busy machine may have held up this loop
+		if s.hidden() { // a busy machine may have delayed this loop
 			require.GreaterOrEqual(t, time.Since(used), idleAfter, "taken for idle")
 			look(r, t, "key")
 		}
@@ -103,8 +104,8 @@ func TestStillNotWritable(t *testing.T) {
 	assert.True(t, s.hidden(), "a tree that can change")
 }
 
-// TestStillAbandoned: a reader that never leaves, as a handler of the program's has left it, keeps nobody waiting for ever, and what it may
-// read stays.
+// TestStillAbandoned: a reader that never finishes, as after a longjmp out of a signal handler, does not make
+// others wait for ever, and what it may read stays.
 func TestStillAbandoned(t *testing.T) {
 	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "db.pag")
@@ -148,7 +149,7 @@ func isMapped(t *testing.T, at uintptr) bool {
 	return false
 }
 
-// TestCloseLeft: a call that was left and never ends does not keep a close waiting for ever.
+// TestCloseLeft: a call that was left and never ends does not make a close wait for ever.
 func TestCloseLeft(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
@@ -159,7 +160,7 @@ func TestCloseLeft(t *testing.T) {
 	d.leave()
 }
 
-// TestOwnedBesideCalls: calls that overlap without end are not taken for one that was left.
+// TestOwnedBesideCalls: overlapping calls without a gap between them are not taken for a call that was left.
 func TestOwnedBesideCalls(t *testing.T) {
 	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
 	put(t, d, "key", "value")
@@ -187,7 +188,7 @@ func TestOwnedBesideCalls(t *testing.T) {
 		assert.NoError(t, d.letGo())
 		least = min(least, time.Since(begin))
 	}
-	assert.Less(t, least, time.Second) // a busy machine may hold it up, but not each time
+	assert.Less(t, least, time.Second) // a busy machine may delay it, but not every time
 	close(quit)
 	all.Wait()
 	require.NoError(t, d.close())

@@ -12,7 +12,7 @@ import (
 	"flashdbm/dbm"
 )
 
-// TestBackupCommand takes a backup to a file and to a pipe, restores both, and reads what came of them.
+// TestBackupCommand writes a backup to a file and to a pipe, restores both, and compares the contents.
 func TestBackupCommand(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
@@ -77,7 +77,7 @@ func TestBackupCommandBeside(t *testing.T) {
 	require.Equal(t, "apple\n", succeed(t, "list", filepath.Join(dir, "restored")))
 }
 
-// TestBackupRate takes a backup that is held to a rate, by the clock.
+// TestBackupRate measures the time of a backup that is limited to a rate.
 func TestBackupRate(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)

@@ -39,7 +39,7 @@ func requireEmpty(t *testing.T, dir string) {
 	require.Empty(t, left)
 }
 
-// TestBenchInterrupted: what it has made is removed when it is interrupted.
+// TestBenchInterrupted: bench removes its files when it is interrupted.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestBenchErrors(t *testing.T) {
 	}
 }
 
-// TestBenchAdvice: each kind of disk gets the advice that is meant for it.
+// TestBenchAdvice: each kind of disk gets the advice meant for it.
 func TestBenchAdvice(t *testing.T) {
 	result := func(median, p99 time.Duration, bare, alone, together float64) *benchResult {
 		return &benchResult{Directory: "data", Figures: []benchFigure{

@@ -11,7 +11,7 @@ import (
 	"flashdbm/dbm"
 )
 
-// compact makes a file smaller of which most was deleted, and says by how much.
+// compact shrinks a file from which most was deleted, and prints how much it has removed.
 func TestCompact(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worn.fdbm")
 	db, err := dbm.Open(path, &dbm.Options{Durability: dbm.Buffered})
@@ -26,7 +26,7 @@ func TestCompact(t *testing.T) {
 			return nil
 		}))
 		if i%10 == 9 {
-			require.NoError(t, db.Checkpoint()) // the tree gets some transactions at a time, which leaves fuller and emptier leaves behind
+			require.NoError(t, db.Checkpoint()) // the tree receives some transactions at a time, which makes some leaves fuller than others
 		}
 	}
 	require.NoError(t, db.Update(func(tx *dbm.Tx) error {

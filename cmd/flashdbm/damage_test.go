@@ -14,8 +14,8 @@ import (
 
 var damageRuns = flag.Int("damage.runs", 24, "damaged files that the commands are tried on")
 
-// TestDamagedFiles: what the commands say of a damaged file is an error of one line, or right. Nothing is printed that is not in the
-// whole database, and a dump that claims to be whole is.
+// TestDamagedFiles: for a damaged file, each command either prints correct output or fails with an error of one
+// line. It prints nothing that is not in the intact database, and a dump that claims to be complete is complete.
 func TestDamagedFiles(t *testing.T) {
 	inTurn(t)
 	path := filepath.Join(t.TempDir(), "whole.fdbm")

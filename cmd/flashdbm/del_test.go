@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// loadKeys stores n keys, which begin with their number modulo 10.
+// loadKeys stores n keys that begin with their number modulo 10.
 func loadKeys(t *testing.T, db string, n int) {
 	var dump strings.Builder
 	dump.WriteString(printHeader)
@@ -33,7 +33,7 @@ func countKeys(t *testing.T, db string, args ...string) int {
 func TestDelRange(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
-	const n = 10 * (2*delBatchKeys + 3) // so that a prefix has more than two transactions
+	const n = 10 * (2*delBatchKeys + 3) // so that a prefix takes more than two transactions
 	loadKeys(t, db, n)
 	for _, step := range []struct {
 		args string
@@ -72,15 +72,15 @@ func TestDelNull(t *testing.T) {
 	require.Equal(t, 99, countKeys(t, db))
 	failWith(t, strings.Repeat("x\x00", 5000), exitNotFound, []string{"x, x and 4,990 more"}, "del", db, "--null")
 	require.Empty(t, succeedWith(t, "", "del", db, "--null"))
-	// What is no list of keys deletes nothing.
+	// Input that is not a list of keys deletes nothing.
 	failWith(t, "1/000001 keep\x001/000011 keep", exitError, []string{"within key 2"}, "del", db, "--null")
 	failWith(t, "1/000001 keep\x00"+long+"k\x00", exitUsage, []string{"key 2", "64 KiB"}, "del", db, "--null")
 	require.Equal(t, 99, countKeys(t, db))
 	fail(t, exitError, []string{"no database"}, "del", filepath.Join(t.TempDir(), "none"), "--null")
 }
 
-// TestDelExample runs the example of the help on a list that is much larger
-// than a pipe or the arguments of a command may be.
+// TestDelExample runs the example of the help text with a list much larger than a pipe or the arguments of a
+// command may be.
 func TestDelExample(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -100,7 +100,7 @@ func TestDelExample(t *testing.T) {
 	checkDatabase(t, db)
 }
 
-// TestEachKey: an error of the input is no end of the list.
+// TestEachKey: an error of the input is not taken for the end of the list.
 func TestEachKey(t *testing.T) {
 	r, w := io.Pipe()
 	go func() {

@@ -21,7 +21,7 @@ func fillRound(t *testing.T, path string, counts streamCounts) {
 	require.NoError(t, db.Close())
 }
 
-// prove runs the proof of round 0 on what is there.
+// prove returns the proof of round 0.
 func prove(t *testing.T, acknowledged streamCounts) func(tx *dbm.Tx) error {
 	return func(tx *dbm.Tx) error {
 		found, err := findRound(t.Context(), tx, &demoRow{}, 0)
@@ -40,7 +40,7 @@ func TestProveRound(t *testing.T) {
 	for name, test := range map[string]struct {
 		there streamCounts
 		spoil func(tx *dbm.Tx) error
-		says  string // or nothing, if the proof must hold
+		says  string // part of the error, or empty if the proof must succeed
 	}{
 		"all":            {told, nothing, ""},
 		"one under way":  {streamCounts{5, 7, 7, 9}, nothing, ""},

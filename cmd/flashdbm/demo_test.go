@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// smallSource makes a directory of files for demo: empty ones, one of a
-// megabyte, and enough for several transactions.
+// smallSource makes a directory of files for demo: empty ones, one of a megabyte, and enough others for several
+// transactions.
 func smallSource(t *testing.T) string {
 	root := t.TempDir()
 	write := func(name, content string) {
@@ -101,7 +101,7 @@ func TestSourceFilesFollowsLinks(t *testing.T) {
 	require.Equal(t, []string{"a.go", "a/b"}, keys)
 }
 
-// The proofs of demo must fail when there is something to find.
+// The proofs of demo must fail if something is wrong.
 func TestDemoFindsMismatches(t *testing.T) {
 	t.Parallel()
 	source := smallSource(t)

@@ -36,7 +36,7 @@ func TestDumpOfNothing(t *testing.T) {
 	require.Equal(t, "VERSION=3\nformat=bytevalue\ntype=btree\nHEADER=END\nDATA=END\n", succeed(t, "dump", db))
 }
 
-// manyRecords is a dump of several batches, one value longer than all buffers.
+// manyRecords returns a dump of several batches, with one value longer than all buffers.
 func manyRecords() string {
 	var b strings.Builder
 	b.WriteString("VERSION=3\nformat=print\ntype=btree\nHEADER=END\n")
@@ -72,14 +72,14 @@ func TestLoadMany(t *testing.T) {
 			db := newPath(t)
 			require.Regexp(t, `^{"records":2501,"bytes":\d+}\n$`, run(db))
 			require.Equal(t, dump, succeed(t, "dump", db, "--print"))
-			run(db) // once more, over what is there
+			run(db) // once more, over the existing records
 			require.Equal(t, dump, succeed(t, "dump", db, "--print"))
 		})
 	}
 }
 
-// A dump that goes wrong late leaves nothing from a file, nothing with
-// --atomic, and whole batches from a pipe, which the message counts.
+// If a dump turns out to be damaged late, nothing is stored when it is a file or with --atomic. From a pipe, whole
+// batches are stored, and the message says how many.
 func TestLoadDamaged(t *testing.T) {
 	whole := manyRecords()
 	damaged := strings.Replace(whole, " key002400\n", " key\\zz\n", 1)

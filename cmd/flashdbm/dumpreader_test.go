@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readDump reads a dump to its end and returns its items, keys and values in
-// turn.
+// readDump reads a dump to its end and returns its items, which are keys and values alternately.
 func readDump(r io.Reader) (items []string, err error) {
 	d, err := newDumpReader(r)
 	if err != nil {
@@ -116,7 +115,7 @@ func TestDumpReader(t *testing.T) {
 	}
 }
 
-// A failing input is not a damaged dump, wherever it fails.
+// An input that fails is not reported as a damaged dump, wherever it fails.
 func TestDumpReaderInputError(t *testing.T) {
 	broken := errors.New("input/output error")
 	dump := printHeader + ` key\0a` + "\n value\nDATA=END\n"
@@ -136,7 +135,7 @@ func TestDumpReaderStaysAtEnd(t *testing.T) {
 	}
 }
 
-// A line without end is given up at the limit of its item.
+// A line that does not end is given up at the size limit of its item.
 func TestDumpReaderBoundsMemory(t *testing.T) {
 	d, err := newDumpReader(io.MultiReader(strings.NewReader(bytesHeader+" "), endlessZeros{}))
 	require.NoError(t, err)
@@ -154,8 +153,8 @@ func (endlessZeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzDumpReader: any input is a dump or an error, and what is read of a dump
-// comes out of a dump of it again, in both forms.
+// FuzzDumpReader: any input is a dump or an error, and the records read from a dump can be dumped again and read
+// back, in both forms.
 func FuzzDumpReader(f *testing.F) {
 	for _, test := range dumpTable {
 		if len(test.dump) < 1000 {

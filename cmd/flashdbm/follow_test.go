@@ -40,8 +40,8 @@ func TestFollowOnce(t *testing.T) {
 	require.Len(t, entries, 1, "nothing else is left")
 }
 
-// TestFollowKilled kills a follow again and again, at random moments, while a database is written, which is opened anew between. What is in
-// the standby is whole each time; in the end it has all.
+// TestFollowKilled kills follow many times, at random moments, while the followed database is written and reopened.
+// The standby is consistent each time and complete in the end.
 func TestFollowKilled(t *testing.T) {
 	t.Parallel()
 	path, standby := newPath(t), filepath.Join(t.TempDir(), "standby")
@@ -73,7 +73,8 @@ func TestFollowKilled(t *testing.T) {
 	require.Equal(t, succeed(t, "dump", path), succeed(t, "dump", standby))
 }
 
-// requireCounted compares the counter with the records: each commit has one of both.
+// requireCounted compares the counter with the number of records: each commit increments the counter and adds a
+// record.
 func requireCounted(t *testing.T, path string) {
 	db, err := dbm.Open(path, &dbm.Options{ReadOnly: true})
 	require.NoError(t, err)
@@ -89,7 +90,8 @@ func requireCounted(t *testing.T, path string) {
 	}))
 }
 
-// TestFollowKilledWriter kills the process that writes, while another one follows: the standby goes on with the next writer.
+// TestFollowKilledWriter kills the process that writes while another process follows. The standby continues with
+// the next writer.
 func TestFollowKilledWriter(t *testing.T) {
 	t.Parallel()
 	path, standby := newPath(t), filepath.Join(t.TempDir(), "standby")

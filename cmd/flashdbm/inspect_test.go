@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInspect shows each kind of part of a small database, and of one whose root is damaged.
+// TestInspect shows each kind of part of a small database, and of one with a damaged root.
 func TestInspect(t *testing.T) {
 	path := newPath(t)
 	succeed(t, "put", path, "apple", "red")
@@ -68,7 +68,7 @@ func TestInspect(t *testing.T) {
 			file[at+100] ^= 1
 		}
 	}
-	path += ".damaged" // newPath's database is checked in the end
+	path += ".damaged" // newPath's database is checked at the end
 	require.NoError(t, os.WriteFile(path, file, 0o600))
 	require.Contains(t, succeed(t, "inspect", path, "key", "apple"), "  damaged: ")
 	require.Contains(t, succeed(t, "inspect", path, "page", "3"), "checksum: wrong")

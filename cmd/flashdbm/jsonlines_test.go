@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestJSONLinesRoundTrip: what dump writes load reads, whatever the bytes are, and so is what list writes.
+// TestJSONLinesRoundTrip: load reads what dump and list write, whatever bytes the records have.
 func TestJSONLinesRoundTrip(t *testing.T) {
 	path := newPath(t)
 	db, err := dbm.Open(path, nil)
@@ -56,7 +56,8 @@ func TestJSONLinesRoundTrip(t *testing.T) {
 	}
 }
 
-// TestJSONLinesRefused: what would not be loaded as it stands is refused with its line, and from a file before anything is stored.
+// TestJSONLinesRefused: a line that cannot be loaded exactly is refused with its number. If the input is a file,
+// nothing is stored then.
 func TestJSONLinesRefused(t *testing.T) {
 	for line, says := range map[string]string{
 		`{"key": "a"}`:                                  "no value",
@@ -89,7 +90,7 @@ func TestJSONLinesRefused(t *testing.T) {
 		_, _, err := records(strings.NewReader("\n" + line))
 		require.ErrorContains(t, err, "line 2: ", line)
 		require.ErrorContains(t, err, says, line)
-		if strings.Contains(says, "twice") { // one of them by the command is enough
+		if strings.Contains(says, "twice") { // it is enough to run the command for one of them
 			fail(t, exitError, []string{"line 3: ", says}, "load", path, "--json-lines", "--file", file)
 			require.NoFileExists(t, path)
 		}
@@ -117,7 +118,8 @@ func TestJSONLinesOfOthers(t *testing.T) {
 	require.Equal(t, []string{"\U0001F34E é/\\ud800", ""}, values)
 }
 
-// FuzzJSONLines: whatever a line is, it is refused or is what package encoding/json reads, and nothing is lost on the way back.
+// FuzzJSONLines: a line is either refused or read as package encoding/json reads it, and nothing is lost when it is
+// written again.
 func FuzzJSONLines(f *testing.F) {
 	f.Add([]byte(`{"key": "a", "value": "b"}`))
 	f.Add([]byte(`{"key_hex": "00", "value_base64": "AA=="}`))

@@ -53,7 +53,8 @@ func TestKeyspaces(t *testing.T) {
 	succeed(t, "check", restored)
 }
 
-// A dump of several databases goes to keyspaces and comes back, from a file and through a pipe, also one that mdb_dump -a has written.
+// A dump of several databases is loaded into keyspaces and dumped again, from a file and through a pipe, and so is
+// one written by mdb_dump -a.
 func TestDumpOfKeyspaces(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)

@@ -31,7 +31,7 @@ func TestListBounds(t *testing.T) {
 	}
 }
 
-// selected is the model: what list must print of sorted keys.
+// selected is the model: the keys, of the given sorted ones, that list must print.
 func selected(keys, args []string) (chosen []string) {
 	from, to, prefix, limit := "", "\xff\xff\xff", "", 0
 	for i, arg := range args {

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoadBulk loads dumps with --bulk: in order and not, from a file and through a pipe, into an empty database and into one with records.
+// TestLoadBulk loads sorted and unsorted dumps with --bulk, from a file and through a pipe, into an empty database
+// and into one with records.
 func TestLoadBulk(t *testing.T) {
 	t.Parallel()
 	source := newPath(t)
@@ -51,7 +52,8 @@ func TestLoadBulk(t *testing.T) {
 	fail(t, exitUsage, []string{"[atomic bulk]"}, "load", half, "--bulk", "--atomic")
 }
 
-// TestLoadBulkKeyspace loads dumps with --bulk into a keyspace, beside what it has and in place of that, and in place of the default one's records.
+// TestLoadBulkKeyspace loads dumps with --bulk into a keyspace: in addition to its records, in place of them, and
+// in place of the records of the default keyspace.
 func TestLoadBulkKeyspace(t *testing.T) {
 	t.Parallel()
 	dumpOf := func(keys ...string) string {

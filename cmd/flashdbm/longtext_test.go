@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// longTexts are values around the sizes of pieces, with characters across
-// their borders, whole and broken.
+// longTexts returns values with lengths around the sizes of pieces, and with valid and invalid characters across
+// the boundaries between pieces.
 func longTexts() []string {
 	var texts []string
 	for _, part := range []string{"plain", "\u00e9", "\u65e5\u672c", "\U0001f600", "\xe6\x97", "\xff", "a\nb\t", "\u2028<&>\"\\", "x "} {
@@ -35,8 +35,7 @@ func longTexts() []string {
 	return append(texts, "", "\"q\"", " x", "\n", "\xf0\x9f")
 }
 
-// TestLongText: in each notation a value that is read piece by piece looks as
-// one that is in memory.
+// TestLongText: in each notation, a value that is read in pieces is printed like one that is in memory as a whole.
 func TestLongText(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, value := range longTexts() {
@@ -76,7 +75,7 @@ func TestLongText(t *testing.T) {
 	}
 }
 
-// TestLongValue: a long value goes through every command unchanged.
+// TestLongValue: every command passes a long value on unchanged.
 func TestLongValue(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -112,8 +111,8 @@ func TestLongValue(t *testing.T) {
 	}
 }
 
-// TestTooLongFile: a file longer than a value may be is refused before it is
-// read, and before there is a database.
+// TestTooLongFile: a file longer than the longest value is refused before it is read and before a database is
+// created.
 func TestTooLongFile(t *testing.T) {
 	db, file := newPath(t), filepath.Join(t.TempDir(), "sparse")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -15,22 +15,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runCommandVariable makes the test binary behave as the command, so that the
-// tests see what a shell sees: real streams, exit codes and signals.
+// runCommandVariable makes the test binary behave as the command, so that tests see the same as a shell: real
+// streams, exit codes and signals.
 const runCommandVariable = "FLASHDBM_TEST_RUN_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runCommandVariable) != "" {
 		main()
 	}
-	// In the background of a shell SIGINT is ignored, and would be by the commands that tests interrupt. A signal that is caught here is not.
+	// A shell starts background processes with SIGINT ignored, and the commands that tests interrupt would inherit
+	// that. They do not if the signal is caught here.
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	os.Exit(m.Run())
 }
 
-// waitForProcess is how long a test waits for another process at the most.
+// waitForProcess is how long a test waits at most for another process.
 const waitForProcess = time.Minute
 
 // command returns a process that runs the command line.
@@ -42,13 +43,13 @@ func command(t testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// commandEnvironment makes the test binary the command. The race detector's
-// wait of a second at each exit would be most of the time of the tests.
+// commandEnvironment makes the test binary run as the command. Without its change for the race detector, which
+// waits for a second at each exit, most of the time of the tests would be spent there.
 func commandEnvironment() []string {
 	return append(os.Environ(), runCommandVariable+"=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 }
 
-// result is what a run of the command left.
+// result is the outcome of a run of the command.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -72,8 +73,7 @@ func finish(t testing.TB, cmd *exec.Cmd, stdin io.Reader) result {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// succeed runs the command line, which must succeed without a message, and
-// returns its output.
+// succeed runs the command line, which must succeed without printing a message, and returns its output.
 func succeed(t testing.TB, args ...string) string {
 	t.Helper()
 	return succeedWith(t, "", args...)
@@ -86,7 +86,7 @@ func succeedWith(t testing.TB, input string, args ...string) string {
 	return r.stdout
 }
 
-// fail runs the command line, which must end with code, print nothing and say
+// fail runs the command line, which must exit with code, print nothing to standard output, and print a message of
 // one line that contains all of says.
 func fail(t testing.TB, code int, says []string, args ...string) {
 	t.Helper()
@@ -105,8 +105,8 @@ func failWith(t testing.TB, input string, code int, says []string, args ...strin
 	}
 }
 
-// newPath returns the path of a database that does not exist yet. What the test
-// leaves there must pass a check.
+// newPath returns the path of a database that does not exist yet. If the test leaves a database there, it must pass
+// a check.
 func newPath(t testing.TB) string {
 	path := filepath.Join(t.TempDir(), "test.fdbm")
 	t.Cleanup(func() {
@@ -118,7 +118,7 @@ func newPath(t testing.TB) string {
 }
 
 func checkDatabase(t testing.TB, path string) {
-	// The context of a test is over when its cleanups run.
+	// The context of a test is canceled before its cleanups run.
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self, "check", path)

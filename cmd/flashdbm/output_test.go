@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// printing are command lines that print to standard output, each in all its
-// forms. DB is a database with a record a.
+// printing has command lines that print to standard output, in all their forms. DB is a database with a record a.
 var printing = []string{
 	"get DB a", "get DB a --json", "get DB 61 --hex", "get DB a --file -", "list DB", "list DB --values", "list DB --null", "list DB --json",
 	"dump DB", "dump DB --print", "stat DB", "stat DB --json", "check DB", "check DB --json", "inspect DB", "inspect DB log --json", "compact DB", "compact DB --json",
@@ -41,7 +40,7 @@ func printingCommands(t *testing.T, db string) (all [][]string) {
 	return all
 }
 
-// TestUnwritableOutput: what cannot be printed is an error, whatever is printed.
+// TestUnwritableOutput: it is an error if output cannot be written, for every command.
 func TestUnwritableOutput(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/full"); err != nil {
@@ -74,7 +73,7 @@ func inShell(t *testing.T, script string, args ...string) result {
 	return finish(t, cmd, strings.NewReader("input"))
 }
 
-// TestClosedOutput: so is a standard output that is closed.
+// TestClosedOutput: a closed standard output is an error too.
 func TestClosedOutput(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
@@ -87,24 +86,24 @@ func TestClosedOutput(t *testing.T) {
 		require.Equal(t, exitError, r.code, "%q: %s", args, r.stderr)
 		require.Contains(t, r.stderr, "stdout", "%q", args)
 	}
-	// Who prints nothing does not need it, nor do messages change the exit code.
+	// A command that prints nothing does not need standard output, and a message that cannot be printed does not
+	// change the exit code.
 	require.Equal(t, result{code: exitDone}, inShell(t, `"$0" put "$1" b 2 >&-`, db))
 	require.Equal(t, result{code: exitNotFound}, inShell(t, `"$0" has "$1" c >&- 2>&-`, db))
 	require.Equal(t, result{code: exitNotFound}, inShell(t, `"$0" get "$1" c 2>&-`, db))
 	require.Equal(t, result{exitDone, "1", ""}, inShell(t, `"$0" get "$1" a 2>&- <&-`, db))
-	// Nothing is stored of an input that is not there.
+	// Nothing is stored if standard input is closed.
 	for _, line := range []string{`"$0" put "$1" c <&-`, `"$0" load "$1" <&-`, `"$0" del "$1" --null <&-`} {
 		r := inShell(t, line, db)
 		require.Equal(t, exitError, r.code, line)
 		require.Contains(t, r.stderr, "stdin", line)
 	}
 	require.Equal(t, "a\nb\n", succeed(t, "list", db))
-	// Output that is thrown away is no error, however it was opened.
+	// Writing to /dev/null is not an error, however it was opened.
 	require.Equal(t, result{code: exitDone}, inShell(t, `"$0" get "$1" a >/dev/null && "$0" check "$1" 1<>/dev/null`, db))
 }
 
-// TestBrokenPipe: a reader that has gone ends the command as it does others, by
-// SIGPIPE.
+// TestBrokenPipe: if the reader of a pipe has gone, the command is ended by SIGPIPE as other commands are.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
@@ -115,8 +114,7 @@ func TestBrokenPipe(t *testing.T) {
 	}
 }
 
-// TestIgnoredInterrupt: a signal that the command inherits as ignored does not
-// end it.
+// TestIgnoredInterrupt: a signal that was ignored when the command was started does not end it.
 func TestIgnoredInterrupt(t *testing.T) {
 	t.Parallel()
 	for _, ignored := range []string{"INT", "INT HUP"} {
@@ -132,7 +130,7 @@ func TestIgnoredInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptedWait: the first signal ends a command that waits for its input. It has changed nothing then.
+// TestInterruptedWait: the first signal ends a command that waits for input. The command has not changed anything.
 func TestInterruptedWait(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"put", "@", "key"}, {"load", "@"}, {"load", "@", "--bulk", "--json-lines"}, {"restore", "@.new"}, {"del", "@", "--null"}} {
@@ -144,7 +142,7 @@ func TestInterruptedWait(t *testing.T) {
 				given = append(given, strings.Replace(arg, "@", db, 1))
 			}
 			cmd := command(t, given...)
-			from, input, err := os.Pipe() // which Wait does not close
+			from, input, err := os.Pipe() // Wait does not close it
 			require.NoError(t, err)
 			cmd.Stdin = from
 			var said strings.Builder
@@ -152,11 +150,11 @@ func TestInterruptedWait(t *testing.T) {
 			require.NoError(t, cmd.Start())
 			_, err = io.WriteString(input, some)
 			require.NoError(t, err)
-			time.Sleep(500 * time.Millisecond) // it may wait by now, or be at its beginning
+			time.Sleep(500 * time.Millisecond) // by then it usually waits for input
 			require.NoError(t, cmd.Process.Signal(os.Interrupt))
 			require.Error(t, cmd.Wait(), "%q", args)
 			require.NoError(t, errors.Join(from.Close(), input.Close()))
-			if cmd.ProcessState.ExitCode() >= 0 { // the signal may come before the command heeds it
+			if cmd.ProcessState.ExitCode() >= 0 { // the signal may come before the command handles it
 				require.Equal(t, exitError, cmd.ProcessState.ExitCode(), "%q", args)
 				require.Equal(t, "flashdbm: interrupted\n", said.String(), "%q", args)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOutputIsTheDatabase: the database is not overwritten by what is read of
-// it, whatever name it has.
+// TestOutputIsTheDatabase: a command does not overwrite the database with its own output, whatever name the output
+// has.
 func TestOutputIsTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
@@ -37,8 +37,7 @@ func TestOutputIsTheDatabase(t *testing.T) {
 	require.NoError(t, os.Remove(hard))
 }
 
-// TestMissingPlace: what is missing is named: the directory, or what a link
-// leads to.
+// TestMissingPlace: the message names what is missing, which is the directory or the target of a link.
 func TestMissingPlace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,8 +48,7 @@ func TestMissingPlace(t *testing.T) {
 	fail(t, exitError, []string{"symbolic link to nothing"}, "get", link, "a")
 }
 
-// TestNotFoundWithAnotherError: an absent key together with a failure is a
-// failure.
+// TestNotFoundWithAnotherError: an absent key together with another error gives the exit code of the other error.
 func TestNotFoundWithAnotherError(t *testing.T) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pictureOf is a picture of a made-up file of n segments.
+// pictureOf returns the picture of an invented file of n segments.
 func pictureOf(n int) filePicture {
 	p := filePicture{name: "made-up.fdbm", stats: dbm.Stats{Records: int64(n) * 7000, FileBytes: int64(n) << 20, LiveBytes: int64(n) << 19, FreeBytes: 1 << 20}}
 	for i := range n {
@@ -41,7 +41,7 @@ func pictureOf(n int) filePicture {
 	return p
 }
 
-// boundsCanvas finds what leaves the picture, and counts colours.
+// boundsCanvas detects drawing outside the picture and counts colors.
 type boundsCanvas struct {
 	t      *testing.T
 	height int
@@ -118,7 +118,7 @@ func TestPictureFits(t *testing.T) {
 			decoded, err := png.Decode(&image)
 			require.NoError(t, err)
 			require.Equal(t, b.height, decoded.Bounds().Dy())
-			if dir := os.Getenv("FLASHDBM_PICTURES"); dir != "" { // to be looked at
+			if dir := os.Getenv("FLASHDBM_PICTURES"); dir != "" { // for a person to look at
 				file, err := os.Create(filepath.Join(dir, fmt.Sprintf("%d.png", n)))
 				require.NoError(t, err)
 				require.NoError(t, png.Encode(file, decoded))
@@ -128,7 +128,7 @@ func TestPictureFits(t *testing.T) {
 	}
 }
 
-// TestCellColours: each kind, and each amount of life, has its colour.
+// TestCellColours: each kind of segment, and each share of live data, has its color.
 func TestCellColours(t *testing.T) {
 	one := func(kind string, live int64) color.RGBA {
 		c := gather([]dbm.Segment{{Kind: kind, Bytes: 1 << 20, Live: live, Group: 5}})
@@ -167,8 +167,8 @@ func TestPlot(t *testing.T) {
 	fail(t, exitError, []string{"no database"}, "plot", db+".missing", "--file", svg)
 }
 
-// TestPlotPage: the page has the picture as it is, numbers for each cell, which agree with the segments, and nothing that a browser would fetch. A
-// name of a file cannot leave its place in the page.
+// TestPlotPage: the page contains the picture unchanged, numbers for each cell that agree with the segments, and
+// nothing that a browser would fetch. The name of a file cannot break out of its place in the page.
 func TestPlotPage(t *testing.T) {
 	for _, n := range []int{0, 1, 40, 70_000} {
 		p := pictureOf(n)

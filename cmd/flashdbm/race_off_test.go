@@ -4,5 +4,5 @@ package main
 
 import "testing"
 
-// inTurn is for tests of one goroutine; see race_on_test.go.
+// inTurn marks a test that uses only one goroutine; see race_on_test.go.
 func inTurn(*testing.T) {}

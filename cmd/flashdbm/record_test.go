@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allBytes holds every byte there is, line ends and escapes among them.
+// allBytes contains every byte, including line ends and escapes.
 var allBytes = func() string {
 	b := make([]byte, 256)
 	for i := range b {
@@ -110,8 +110,7 @@ func TestDelSeveral(t *testing.T) {
 	require.Equal(t, "b\n", succeed(t, "list", db))
 }
 
-// Commands that do not add anything must not make a database out of a typing
-// error.
+// Commands that do not store anything must not create a database when its name is misspelled.
 func TestNoDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing.fdbm")
 	for _, args := range [][]string{

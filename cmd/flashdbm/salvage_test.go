@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSalvageCommand: both superblocks and a leaf are lost; all other records come back, and the keys of the leaf are told.
+// TestSalvageCommand: both superblocks and a leaf are damaged. All other records are recovered, and the keys of the
+// leaf are reported.
 func TestSalvageCommand(t *testing.T) {
 	path := newPath(t)
 	var items strings.Builder

@@ -94,7 +94,7 @@ func TestCheckDamaged(t *testing.T) {
 	fail(t, exitError, []string{"the file is damaged", "flashdbm check"}, "get", path, "a")
 }
 
-// An empty file is an empty database, which looking at it does not make.
+// An empty file counts as an empty database. Reading it does not write to it.
 func TestStatOfEmptyFile(t *testing.T) {
 	db := writeFile(t, "")
 	require.NotContains(t, succeed(t, "stat", db), "true")

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal returns the two ends of a pseudo terminal: what is written to
-// far is read from near.
+// openTerminal returns the two ends of a pseudoterminal: what is written to far can be read from near.
 func openTerminal(t *testing.T) (near, far *os.File) {
 	near, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -31,13 +30,13 @@ func openTerminal(t *testing.T) (near, far *os.File) {
 	return near, far
 }
 
-// onTerminal runs the command with the streams that choose sets to a terminal,
-// and returns what that terminal shows.
+// onTerminal runs the command with a terminal for the streams that choose sets, and returns what the terminal
+// shows.
 func onTerminal(t *testing.T, choose func(cmd *exec.Cmd, far *os.File), args ...string) string {
 	return watchTerminal(t, choose, func(string) {}, args...)
 }
 
-// watchTerminal calls watch with all that is shown so far, each time that there is more.
+// watchTerminal calls watch with everything shown so far, each time there is more.
 func watchTerminal(t *testing.T, choose func(cmd *exec.Cmd, far *os.File), watch func(string), args ...string) string {
 	near, far := openTerminal(t)
 	cmd := command(t, args...)
@@ -75,7 +74,7 @@ func TestGetOnTerminal(t *testing.T) {
 		"\xff\n":       `"\xff\n"` + "\n",
 	} {
 		succeedWith(t, value, "put", db, "a")
-		// The terminal may widen a tab to spaces.
+		// The terminal may expand a tab to spaces.
 		got := onTerminal(t, stdoutOnTerminal, "get", db, "a")
 		require.Equal(t, shown, strings.ReplaceAll(got, "        ", "\t"))
 	}
@@ -123,7 +122,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	require.True(t, strings.HasSuffix(shown, "\r\x1b[K"), "%q", shown)
 }
 
-// slowDump gives its end when its beginning has been seen.
+// slowDump returns the end of a dump only after the beginning has been seen.
 type slowDump struct {
 	seen       chan struct{}
 	begin, end io.Reader
@@ -140,7 +139,7 @@ func (s slowDump) Read(p []byte) (int, error) {
 	return s.end.Read(p)
 }
 
-// An interrupted load closes the database and says so.
+// An interrupted load closes the database and reports the interruption.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
@@ -180,7 +179,8 @@ func TestInterrupt(t *testing.T) {
 	require.Zero(t, strings.Count(succeed(t, "list", db), "\n")%loadBatchRecords, "whole batches")
 }
 
-// TestWatchOnATerminal: it draws in place, on the second screen, and leaves the first one as it was.
+// TestWatchOnATerminal: stat --watch draws in place, on the alternate screen, and leaves the normal screen
+// unchanged.
 func TestWatchOnATerminal(t *testing.T) {
 	path := newPath(t)
 	succeed(t, "put", path, "a", "1")

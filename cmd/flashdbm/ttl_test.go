@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Records that expire: put, looked at, listed, dumped and loaded.
+// Records that expire are put, shown, listed, dumped and loaded.
 func TestTTL(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)

@@ -15,7 +15,7 @@ func TestUsageErrors(t *testing.T) {
 	db := newPath(t)
 	succeed(t, "put", db, "a", "1")
 	for _, test := range []struct {
-		args string // split at spaces; DB is the database
+		args string // separated by spaces; DB is the database
 		says string
 	}{
 		{"frob", `no command "frob"`},
@@ -136,7 +136,7 @@ func TestProfiles(t *testing.T) {
 		require.NoError(t, err)
 		require.Positive(t, status.Size(), name)
 
-		// A profile that cannot be written is not "not found".
+		// An error while writing a profile does not give the exit code for "not found".
 		cmd = command(t, "get", db, "a", "--profile", name)
 		cmd.Dir = dir
 		require.NoError(t, os.Remove(filepath.Join(dir, mode.file)))
@@ -151,9 +151,8 @@ func TestLocked(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
 	succeed(t, "put", db, "a", "1")
-	// A load that waits for its input has the database open, once the header
-	// and a batch are in.
-	// The lock may be held by the puts below that look for it.
+	// A load that waits for its input has opened the database, once it has read the header and a batch. The puts
+	// below, which check this, may hold the lock themselves.
 	holder := command(t, "load", db, "--wait", waitForProcess.String())
 	input, err := holder.StdinPipe()
 	require.NoError(t, err)
@@ -182,8 +181,7 @@ func TestLocked(t *testing.T) {
 	require.Equal(t, "a\t3\nb\t2\n", succeed(t, "list", db, "--values"))
 }
 
-// A reader that goes away ends list quietly, as it does every other program in
-// a pipeline.
+// When the reader of its output goes away, list ends without a message, like every other program in a pipeline.
 func TestClosedPipe(t *testing.T) {
 	t.Parallel()
 	shell, err := exec.LookPath("sh")

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watchLines runs stat --watch on a pipe until it has printed so many lines, calls between after the first, interrupts it and returns them.
+// watchLines runs stat --watch with a pipe until it has printed the given number of lines, then interrupts it and
+// returns the lines. It calls between after the first line.
 func watchLines(t *testing.T, lines int, between func(), args ...string) []string {
 	cmd := command(t, args...)
 	out, err := cmd.StdoutPipe()
@@ -38,7 +39,8 @@ func watchLines(t *testing.T, lines int, between func(), args ...string) []strin
 	return got
 }
 
-// TestWatchAPipe: a pipe gets a line each time, beside a process that has the database open and writes.
+// TestWatchAPipe: stat --watch prints a line at each interval to a pipe, while another process has the database
+// open and writes.
 func TestWatchAPipe(t *testing.T) {
 	path := newPath(t)
 	db, err := dbm.Open(path, nil)
@@ -69,7 +71,8 @@ func TestWatchOfNothing(t *testing.T) {
 	fail(t, exitError, []string{"there is no database"}, "stat", newPath(t), "--watch")
 }
 
-// TestScreenFits: no line is wider and no page longer than the terminal, however large the file and however small the screen.
+// TestScreenFits: the screen is never wider or longer than the terminal, however large the file and however small
+// the terminal.
 func TestScreenFits(t *testing.T) {
 	at := time.Unix(1000, 0)
 	for _, segments := range []int{0, 1, 79, 80, 81, 5000, 100_000} {

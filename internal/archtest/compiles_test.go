@@ -23,9 +23,9 @@ import (
 
 var targets = flag.String("targets", "", "systems for which the modules must compile, each as GOOS/GOARCH, with spaces between them")
 
-// TestCompiles type-checks both modules with their tests for other systems: what does not compile there is an error. go vet says the same,
-// but it compiles the standard library and every dependency for each of the systems before: two minutes of a processor where this takes
-// seconds. This does not look for what vet's analyzers find in a program that compiles.
+// TestCompiles type-checks both modules and their tests for other systems, and fails if something does not compile
+// there. go vet would detect the same, but first compiles the standard library and every dependency for each
+// system: that takes two minutes of processor time, and this takes seconds. It does not run vet's analyzers.
 func TestCompiles(t *testing.T) {
 	if *targets == "" {
 		t.Skip("-targets tells for which systems")
@@ -40,7 +40,7 @@ func TestCompiles(t *testing.T) {
 				own := 0
 				for _, p := range m.packages(t, system, processor) {
 					if p.Standard && c.known[p.ImportPath] != nil {
-						continue // the module before needs it too
+						continue // checked already, as the module before needs it too
 					}
 					for _, err := range c.check(p) {
 						assert.Fail(t, "does not compile for "+target, "%s: %v", p.ImportPath, err)
@@ -55,7 +55,7 @@ func TestCompiles(t *testing.T) {
 	}
 }
 
-// TestCompilesFindsErrors feeds the checker of TestCompiles with packages that must not pass.
+// TestCompilesFindsErrors checks packages that the checker of TestCompiles must not accept.
 func TestCompilesFindsErrors(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"compiles", "package p\nvar V = 1\n", ""},
@@ -79,24 +79,25 @@ func TestCompilesFindsErrors(t *testing.T) {
 	}
 }
 
-// A listed package is what go list says about it. A test variant, whose path ends in " [package.test]", has the files of the tests too.
+// A listed package is what go list prints about it. A test variant, whose path ends in " [package.test]", includes
+// the files of the tests.
 type listed struct {
 	ImportPath, Dir           string
 	GoFiles, CgoFiles, SFiles []string
-	ImportMap                 map[string]string // from the path in the source to the package's
+	ImportMap                 map[string]string // from the path in the source to the package's path
 	Standard                  bool
 	Module                    *ofModule
 	Error                     *struct{ Err string }
 }
 
-// An ofModule is the module of a package, nil for the standard library's.
+// An ofModule is the module of a package; nil for the standard library.
 type ofModule struct {
 	Path, GoVersion string
-	Main            bool // the one whose packages are listed
+	Main            bool // the module whose packages are listed
 }
 
-// packages lists the packages of the module for another system, those of their tests and all that they need, each behind those that it
-// imports.
+// packages lists the packages of the module for another system, the packages of its tests, and all packages that
+// these need. Each package comes after those that it imports.
 func (m *module) packages(t *testing.T, system, processor string) (all []*listed) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-deps", "-test",
@@ -112,14 +113,14 @@ func (m *module) packages(t *testing.T, system, processor string) (all []*listed
 		if err := d.Decode(p); err == io.EOF {
 			return all
 		} else if require.NoError(t, err); strings.HasSuffix(p.ImportPath, ".test") {
-			continue // the main package that the go command writes
+			continue // the main package that the go command generates
 		}
 		all = append(all, p)
 	}
 }
 
-// A checker type-checks packages for one system. Packages that are imported are checked before those that import them. Two modules may
-// need two versions of a package: the one that was checked last counts.
+// A checker type-checks packages for one system. Imported packages are checked before the packages that import
+// them. If two modules need two versions of a package, the one that was checked last is used.
 type checker struct {
 	fset      *token.FileSet
 	processor string
@@ -130,7 +131,7 @@ func newChecker(processor string) *checker {
 	return &checker{token.NewFileSet(), processor, map[string]*types.Package{"unsafe": types.Unsafe}}
 }
 
-// check returns what is wrong with a package. Of the standard library it reads what other packages can see of it, no function's body.
+// check returns the errors of a package. For the standard library, it does not read the bodies of functions.
 func (c *checker) check(p *listed) (found []error) {
 	if p.ImportPath == "unsafe" {
 		return nil
@@ -164,7 +165,8 @@ func (c *checker) check(p *listed) (found []error) {
 	return found
 }
 
-// bodiless finds functions without a body, which the compiler takes only where a package has assembly, or a name that the linker gives it.
+// bodiless finds functions without a body. The compiler accepts them only if the package has assembly or the linker
+// gives the function a name.
 func (c *checker) bodiless(f *ast.File) (found []error) {
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body == nil {
@@ -174,7 +176,7 @@ func (c *checker) bodiless(f *ast.File) (found []error) {
 	return found
 }
 
-// imports finds what a package imports among those that were checked before.
+// imports finds imported packages among those that were checked before.
 type imports struct {
 	*checker
 	by *listed

@@ -9,31 +9,35 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A module is what holds for the packages of one go.mod. Directories and files are named from its root.
+// A module has the rules for the packages of one go.mod. Directories and files are named relative to its root.
 type module struct {
-	path, root string // of imports; its directory, as seen from this package's
-	atLeast    int    // files: fewer mean that the walk has gone wrong
+	path, root string // import path; directory relative to this package's
+	atLeast    int    // number of files: fewer mean that the search is broken
 
-	// layers are the packages of the module from the bottom up: a package imports, of the module's, only what stands in a row before its
-	// own. "..." stands for every package below a directory. What fits nowhere is not added here to make a build pass: its place is a
-	// decision about the whole, see ARCHITECTURE.md and docs/decisions.
+	// layers are the packages of the module from the bottom up. Of the packages of the module, a package may import
+	// only those in rows before its own. "..." stands for every package below a directory. Do not add an entry only
+	// to make a build pass: where a package belongs is a decision about the whole architecture, see ARCHITECTURE.md
+	// and docs/decisions.
 	layers [][]string
 
-	// outside are the packages of other modules that a package may import. testOutside are those that any test may import as well.
+	// outside lists the packages of other modules that a package may import. testOutside lists those that every
+	// test may import as well.
 	outside     map[string][]string
 	testOutside []string
 
-	// testAbove are packages that stand above another one, whose tests use them all the same: a client is tested with a server.
+	// testAbove lists packages in a higher row that the tests of a package may import all the same: a client is
+	// tested with a server.
 	testAbove map[string][]string
 
-	// testSupport are packages that the tests of any package may import, and nothing else may.
+	// testSupport lists packages that only tests may import. The tests of any package may.
 	testSupport []string
 
-	// unsafeFiles are the files that may use package unsafe, and cgoDirs the directories that may use C.
+	// unsafeFiles lists the files that may use package unsafe, and cgoDirs the directories that may use cgo.
 	unsafeFiles, cgoDirs []string
 }
 
-// modules are those whose source is looked at. What only tests or benchmarks need is in modules of its own, which are not.
+// modules are the modules whose source is checked. Dependencies that only tests or benchmarks need are in modules
+// of their own, which are not checked.
 var modules = []*module{engine, servers}
 
 var engine = &module{
@@ -75,8 +79,8 @@ var engine = &module{
 	},
 }
 
-// servers is the module of the servers. Who imports the client library builds x/sys and xxh3 and nothing else of other modules; only store
-// knows the engine.
+// servers is the module of the servers. A program that imports the client library compiles no other modules except
+// x/sys and xxh3. Only package store uses the engine.
 var servers = &module{
 	path: "flashdbm/servers", root: "../../servers", atLeast: 30,
 	layers: [][]string{
@@ -136,7 +140,7 @@ var servers = &module{
 	},
 }
 
-// layerOf returns the row of a package's directory, -1 if it has none.
+// layerOf returns the row of a package's directory, or -1 if it has none.
 func (m *module) layerOf(dir string) int {
 	return slices.IndexFunc(m.layers, func(row []string) bool {
 		return slices.ContainsFunc(row, func(p string) bool {
@@ -161,9 +165,9 @@ func TestImports(t *testing.T) {
 			case imported == "C":
 				assert.Contains(t, m.cgoDirs, f.dir(), "%s: C in a package that is not meant for it", f.path)
 			case ours && f.test && dir == f.dir():
-				// A test from outside its package.
+				// A test in an external test package.
 			case ours && f.test && slices.Contains(m.testAbove[f.dir()], dir):
-				// A test of the whole.
+				// A test that uses a package above its own, such as a server.
 			case ours && slices.Contains(m.testSupport, dir):
 				assert.True(t, f.test, "%s imports %s, which is for tests", f.path, imported)
 			case ours:
@@ -177,12 +181,12 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// isOurs reports whether a package is of one of the modules.
+// isOurs reports whether a package belongs to one of the modules.
 func isOurs(imported string) bool {
 	return slices.ContainsFunc(modules, func(m *module) bool { return strings.HasPrefix(imported, m.path+"/") })
 }
 
-// TestUnsafeFiles fails when a file no longer needs its exception.
+// TestUnsafeFiles fails if a file no longer needs its exception.
 func TestUnsafeFiles(t *testing.T) {
 	for _, m := range modules {
 		used := map[string]bool{}
@@ -195,7 +199,7 @@ func TestUnsafeFiles(t *testing.T) {
 	}
 }
 
-// TestNames finds names that say nothing about what is inside.
+// TestNames finds names of packages and files that do not say what they contain.
 func TestNames(t *testing.T) {
 	empty := []string{"base", "common", "core", "data", "helper", "helpers", "info", "manager", "misc", "process", "types", "util", "utils"}
 	for _, f := range source(t) {

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Limits that keep one concept in a file, and a choice out of the user's hands where the program can make it.
+// These limits keep one concept per file, and discourage options for what the program can decide itself.
 const (
-	maxLines        = 600 // of a file, tests aside
+	maxLines        = 600 // of a file that is not a test
 	maxOptionFields = 12
 )
 

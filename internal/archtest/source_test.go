@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A file is one Go file of a module, whatever system it is built for.
+// A file is a Go file of a module, for whatever system it is built.
 type file struct {
 	module  *module
-	path    string // from the module's root, with slashes
+	path    string // relative to the module's root, with slashes
 	lines   int
 	test    bool
 	name    string   // of the package
@@ -29,7 +29,7 @@ type file struct {
 // dir returns the directory of the file, which is its package's path in the module.
 func (f *file) dir() string { return path.Dir(f.path) }
 
-// source returns every Go file of the modules.
+// source returns all Go files of the modules.
 func source(t *testing.T) (files []*file) {
 	t.Helper()
 	for _, m := range modules {
@@ -38,7 +38,7 @@ func source(t *testing.T) (files []*file) {
 	return files
 }
 
-// source returns every Go file of the module; nested modules are not part of it.
+// source returns all Go files of the module. Nested modules are not part of it.
 func (m *module) source(t *testing.T) []*file {
 	t.Helper()
 	root := m.root
@@ -84,7 +84,7 @@ func (m *module) source(t *testing.T) []*file {
 	return files
 }
 
-// skipped reports whether the go command, too, passes over a directory.
+// skipped reports whether a directory is to be skipped, which are those that the go command skips.
 func skipped(name, base string) bool {
 	if base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
 		return true

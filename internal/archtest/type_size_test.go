@@ -8,14 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A type with more is several things in one: its fields have no owner that a reader could tell, and each method may use all of them.
+// A larger type is several things in one: a reader cannot tell which methods use which of its fields, as each of
+// them could.
 const (
 	maxFields  = 20 // of a struct that has methods
 	maxMethods = 40
 )
 
-// largeTypes of the engine are larger than that, by their package and name. The numbers are what each may have at most: they may become
-// smaller, and a type leaves the list once it is small enough.
+// largeTypes lists the types of the engine that are larger, by package and name, with the limits that apply to
+// them. The limits may only be lowered, and a type is removed from the list once it is small enough.
 var largeTypes = map[string]struct{ fields, methods int }{
 	"dbm.DB":                    {20, 46}, // what users call: one place to look for it
 	"dbm.Tx":                    {20, 42}, // likewise
@@ -57,7 +58,7 @@ func TestTypeSize(t *testing.T) {
 	}
 	require.Greater(t, len(sizes), 300, "the walk has missed types")
 	for key, s := range sizes {
-		if s.methods == 0 { // what is only read and written field by field
+		if s.methods == 0 { // a struct that is only a set of fields
 			continue
 		}
 		most, large := largeTypes[key]

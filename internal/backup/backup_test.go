@@ -25,7 +25,7 @@ func stream(t testing.TB, content []byte) []byte {
 	return out.Bytes()
 }
 
-// TestCopy copies backups of lengths around the buffer's, through readers that give little at a time.
+// TestCopy copies backups with lengths around the size of the buffer, through readers that return little at a time.
 func TestCopy(t *testing.T) {
 	for _, n := range []int{0, 1, MarkSize, copyBuffer - 1, copyBuffer, copyBuffer + 1, copyBuffer + MarkSize, 2*copyBuffer + 7, 3 * copyBuffer} {
 		content := bytes.Repeat([]byte("0123456789abcde"), n/15+1)[:n]
@@ -50,7 +50,7 @@ func TestCopyRefuses(t *testing.T) {
 	require.ErrorIs(t, copyErr(t.Context(), io.Discard, bytes.NewReader(append(bytes.Clone(whole), 0))), ErrDamaged)
 }
 
-// reseal gives an end mark that was changed the right checksum.
+// reseal gives a changed end mark the right checksum.
 func reseal(b []byte) []byte {
 	mark := b[len(b)-MarkSize:]
 	binary.LittleEndian.PutUint32(mark[crcAt:], crc32.Checksum(mark[:crcAt], castagnoli))

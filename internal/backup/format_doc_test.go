@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fixedSum is a hash whose sum is given.
+// fixedSum is a hash with a given sum.
 type fixedSum struct {
 	hash.Hash
 	sum []byte
@@ -64,7 +64,8 @@ func TestFormatEndMark(t *testing.T) {
 	require.Contains(t, kinds, fmt.Sprintf("%d: an increment for a copy of", Difference))
 }
 
-// TestFormatIncrement writes each entry by its row in docs/format.md, and compares that with the encoder.
+// TestFormatIncrement builds each entry from its row in docs/format.md and compares it with the output of the
+// encoder.
 func TestFormatIncrement(t *testing.T) {
 	table := formatdoc.Open(t).Table("Increment")
 	codes, fields := table.Numbers("entry", "code"), table.Map("entry", "fields behind the code")
@@ -88,7 +89,7 @@ func TestFormatIncrement(t *testing.T) {
 		{"end", nil, c.End},
 	}
 	tried := map[string]bool{"last": true}
-	var last []byte // key of the entry before
+	var last []byte // key of the previous entry
 	for _, call := range calls {
 		tried[call.entry] = true
 		want := []byte{byte(codes[call.entry])}
@@ -101,7 +102,7 @@ func TestFormatIncrement(t *testing.T) {
 			want = append(want, call.key[shared:]...)
 			last = call.key
 		}
-		list, _, _ := strings.Cut(fields[call.entry], ":") // what it means comes behind the colon
+		list, _, _ := strings.Cut(fields[call.entry], ":") // the meaning follows the colon
 		for field := range strings.SplitSeq(list, ", ") {
 			switch {
 			case field == "bound" && call.key == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// options are those of a small database whose background work the tests step.
+// options are those of a small database. The tests run its background work themselves.
 var options = mvcc.Options{
 	Store:      logstore.Options{SegmentPages: 8, ChunkPages: 1 << 10},
 	Durability: mvcc.WriteThrough, MemoryLimit: 64 << 20, RedoLimit: 64 << 10, FlushInterval: 20 * time.Millisecond,
@@ -26,8 +26,8 @@ func put(t *testing.T, e *mvcc.Engine, key, value string) {
 	require.NoError(t, tx.Commit())
 }
 
-// TestFollower: each transaction shows what is in the file when it begins, and goes on showing that; nothing begins after Close, which waits for
-// those that have begun.
+// TestFollower: each transaction shows the contents of the file at its beginning, until it ends. No transaction
+// begins after Close, which waits for those that have begun.
 func TestFollower(t *testing.T) {
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()

@@ -13,8 +13,9 @@ import (
 	"flashdbm/mvcc"
 )
 
-// A reader was shown a commit whose sync then failed, and of which the system has dropped everything. The next writer makes another one, of
-// the same number and in the same place: the reader shows the one or the other, never both.
+// A reader has seen a commit whose sync then failed, and the system has dropped all that was written for it. The
+// next writer commits something else with the same number and in the same place. The reader shows one or the other,
+// never both.
 func TestLostCommitBeside(t *testing.T) {
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()

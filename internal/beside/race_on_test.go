@@ -2,5 +2,5 @@
 
 package beside
 
-// raceEnabled says that the race detector watches, under which append of a make allocates both.
+// raceEnabled is true when the race detector is on, under which append of a make allocates both.
 const raceEnabled = true

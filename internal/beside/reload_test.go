@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allocated returns the bytes that this process has ever allocated on the heap.
+// allocated returns the number of bytes that this process has allocated on the heap so far.
 func allocated() int64 {
 	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample[:])
 	return int64(sample[0].Value.Uint64())
 }
 
-// lengthen makes a file in memory end at length, with a hole.
+// lengthen extends a file in memory to length, with a hole.
 func lengthen(t *testing.T, mem *vfs.Mem, length int64) {
 	f, err := mem.Open("db", os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -27,8 +27,8 @@ func lengthen(t *testing.T, mem *vfs.Mem, length int64) {
 	require.NoError(t, err)
 }
 
-// TestReloadsOfALongFile: what a reader takes in memory for the length of the file it takes for as many engines as there are at a time, not
-// each time that it opens the file anew.
+// TestReloadsOfALongFile: a reader reuses the memory that it needs in proportion to the length of the file. It
+// allocates as much as for the engines that exist at one time, not again each time that it reopens the file.
 func TestReloadsOfALongFile(t *testing.T) {
 	if raceEnabled {
 		t.Skip("it counts bytes of memory, and more are taken under the race detector")
@@ -38,7 +38,7 @@ func TestReloadsOfALongFile(t *testing.T) {
 	defer mem.Release()
 	var f *Follower
 	reload := func(length int64) int64 {
-		e, err := mvcc.Open(mem, "db", options) // its recovery has the reader open the file anew
+		e, err := mvcc.Open(mem, "db", options) // its recovery makes the reader reopen the file
 		require.NoError(t, err)
 		put(t, e, "key", "")
 		require.NoError(t, e.Close())
@@ -62,7 +62,7 @@ func TestReloadsOfALongFile(t *testing.T) {
 	reload(1 << 20)
 	short := reload(1 << 20)
 	first := reload(length) - short
-	reload(length) // beside the engine before, which may be about to be closed
+	reload(length) // together with the previous engine, which may not be closed yet
 	require.Greater(t, first, short/2)
 	var others int64
 	for range reloads {

@@ -25,7 +25,8 @@ func TestLastWrites(t *testing.T) {
 	require.EqualValues(t, 6, w.Untold(), "the batch before is still untold")
 }
 
-// TestMarks: a batch is durable once all groups are that have a part of it, and the watermark names the newest such batch.
+// TestMarks: a batch is durable once all groups with a part of it are durable. The watermark is the newest such
+// batch.
 func TestMarks(t *testing.T) {
 	var m Marks
 	var durable atomic.Uint64
@@ -36,19 +37,19 @@ func TestMarks(t *testing.T) {
 	}
 	requireDurable(100, 0)
 	m.Note(10, 1)
-	m.Note(10, 2) // in the same group
+	m.Note(10, 2) // the same group again
 	m.Note(12, 3)
 	m.Note(13, 4)
 	requireDurable(9, 0)
 	requireDurable(10, 2)
 	requireDurable(11, 2)
 	requireDurable(12, 3)
-	requireDurable(10, 3) // from a sync that ended first
+	requireDurable(10, 3) // an earlier sync, which is published later
 	m.Note(20, 5)
 	requireDurable(20, 5)
 }
 
-// TestWaiters: whoever has joined is woken by the next broadcast, and Until looks again without one.
+// TestWaiters: the next broadcast wakes all who have joined, and Until checks its condition again even without one.
 func TestWaiters(t *testing.T) {
 	var w Waiters
 	w.Init()
@@ -69,13 +70,13 @@ func TestWaiters(t *testing.T) {
 		close(ended)
 	}()
 	require.Eventually(t, w.Any, time.Minute, time.Millisecond)
-	w.Broadcast() // for something else
+	w.Broadcast() // for another reason
 	done.Store(true)
 	<-ended
 	require.False(t, w.Any())
 }
 
-// TestGate: a closed gate holds up all but the one who has closed it, and nobody for ever.
+// TestGate: a closed gate blocks everyone except the one who has closed it, and blocks nobody for ever.
 func TestGate(t *testing.T) {
 	var g Gate
 	g.Init()
@@ -94,7 +95,7 @@ func TestGate(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), gateWait)
 	passed := make(chan struct{})
 	go func() {
-		var none context.Context // as most transactions have
+		var none context.Context // as for most transactions
 		g.Pass(none, nil)
 		close(passed)
 	}()

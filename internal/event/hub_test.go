@@ -14,7 +14,7 @@ import (
 
 const patience = time.Minute
 
-// clock is a time that stands until it is moved.
+// clock is a time that stands still until it is moved.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -32,7 +32,7 @@ func (c *clock) move(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// newHub returns a hub whose limits go by a clock that stands.
+// newHub returns a hub that uses a clock under the control of the test.
 func newHub(handler func(Event)) (*Hub, *clock) {
 	c := &clock{at: time.Unix(1000, 0)}
 	h := NewHub(handler)
@@ -64,7 +64,8 @@ func TestDeliveredInOrder(t *testing.T) {
 	require.Zero(t, h.Skipped())
 }
 
-// TestLimits: what is beyond the limit of a kind is skipped and counted; another kind, and the next window, have a count of their own.
+// TestLimits: events beyond the limit of a kind are skipped and counted. Another kind, and the next period, have
+// counts of their own.
 func TestLimits(t *testing.T) {
 	var got []Event
 	h, c := newHub(func(e Event) { got = append(got, e) })
@@ -83,7 +84,8 @@ func TestLimits(t *testing.T) {
 	require.EqualValues(t, 5, h.Skipped())
 }
 
-// TestPostNeverWaits: a function that hangs holds nobody up, whatever is posted; what the queue has no room for is counted, and told later.
+// TestPostNeverWaits: a function that hangs does not block those who post, however many events they post. Events
+// for which the queue has no room are counted and reported later.
 func TestPostNeverWaits(t *testing.T) {
 	hangs, free := make(chan struct{}), make(chan struct{})
 	got := 0
@@ -120,7 +122,7 @@ func TestPostNeverWaits(t *testing.T) {
 	require.EqualValues(t, queueLength, last.Skipped)
 }
 
-// TestCalledUnderNoLock: the function may post, and ask.
+// TestCalledUnderNoLock: the function may call Post and Wait.
 func TestCalledUnderNoLock(t *testing.T) {
 	var h *Hub
 	got := 0
@@ -135,7 +137,8 @@ func TestCalledUnderNoLock(t *testing.T) {
 	require.Equal(t, 2, got)
 }
 
-// TestPanics: a function that panics, or ends its goroutine, gets the next event; the log is told of a panic once a minute.
+// TestPanics: a function that panics or ends its goroutine still receives the next event. The log is told of a
+// panic once a minute.
 func TestPanics(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// unchecked are the tables that say nothing a program could compare.
+// unchecked lists the tables that a program cannot compare with anything.
 var unchecked = map[string]bool{"What each checksum covers": true}
 
 // TestEveryTableIsChecked looks for the heading of each table in the tests that compare the document with the code.
@@ -53,7 +53,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// recorder takes the failures that a check is expected to have.
+// recorder collects the failures that a check is expected to report.
 type recorder struct {
 	testing.TB
 	failed bool
@@ -62,7 +62,7 @@ type recorder struct {
 func (r *recorder) Errorf(string, ...any) { r.failed = true }
 func (r *recorder) Helper()               {}
 
-// TestCheckFindsDrift gives Check encoders that do not do what the table says.
+// TestCheckFindsDrift runs Check with encoders that differ from the table.
 func TestCheckFindsDrift(t *testing.T) {
 	table := "# S\n\n| offset | size | field | constraint |\n|---|---|---|---|\n| 0 | 2 | a | |\n| 2 | 2 | b | |\n| 4 | 4 | zero | |\n"
 	for name, c := range map[string]struct {

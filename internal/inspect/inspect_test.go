@@ -28,7 +28,7 @@ func example(t *testing.T) *pagefile.File {
 		}
 		at, err := strconv.ParseUint(line[:8], 16, 32)
 		require.NoError(t, err, line)
-		for uint64(len(file)) < at { // lines like the one before
+		for uint64(len(file)) < at { // lines left out are like the line before
 			file = append(file, file[len(file)-16:]...)
 		}
 		if len(line) > 58 {
@@ -45,7 +45,7 @@ func example(t *testing.T) *pagefile.File {
 	return f
 }
 
-// shown runs an inspector, and returns what it shows as text.
+// shown runs an inspector and returns its output as text.
 func shown(t *testing.T, f *pagefile.File, show func(x *Inspector) error) (parts []Part, text string) {
 	t.Helper()
 	var b strings.Builder
@@ -72,7 +72,7 @@ func shown(t *testing.T, f *pagefile.File, show func(x *Inspector) error) (parts
 	return parts, b.String()
 }
 
-// TestExample compares what is shown of the worked example in docs/format.md with what its comments there say.
+// TestExample compares the output for the worked example in docs/format.md with the comments of the example.
 func TestExample(t *testing.T) {
 	f := example(t)
 	ctx := context.Background()
@@ -124,7 +124,7 @@ group 7; kind: part of a flush; whole: true; pages: 2; count: 1
 	require.ErrorContains(t, New(f, nil).Segment(ctx, 1000), "there is no segment 1000")
 }
 
-// TestWords: fields have the names that they have in docs/format.md.
+// TestWords: fields have the same names as in docs/format.md.
 func TestWords(t *testing.T) {
 	f := example(t)
 	ctx := context.Background()

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDefault: keys come back as they were, keep their order, and are all below End, which Mark is not.
+// TestDefault: keys can be stored and read back unchanged, keep their order, and are all below End. Mark is not
+// below End.
 func TestDefault(t *testing.T) {
 	var last []byte
 	for _, key := range []string{"", "\x00", "a", "\xfe\xff", "\xff", "\xff\x00", "\xff\x00\x00", "\xff\x01", "\xff\xff", string(Mark), "\xff\xff\xff"} {

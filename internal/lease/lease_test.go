@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLease goes through what may become of a lease, and looks whether its place in the registry was released just once.
+// TestLease goes through everything that can happen to a lease, and checks that its place in the registry is
+// released exactly once.
 func TestLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		does func(l *Lease)
@@ -51,7 +52,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestTable: the oldest lease is the one at the least Seq, and of those at the same the first; one that is gone holds nothing.
+// TestTable: the oldest lease is the one with the least Seq, and of those with the same Seq the first. A lease that
+// has ended holds nothing.
 func TestTable(t *testing.T) {
 	var r lockfree.Registry
 	var at atomic.Uint64
@@ -75,8 +77,8 @@ func TestTable(t *testing.T) {
 	require.Equal(t, now, later.Began())
 }
 
-// TestTakeBackBesideCalls: a lease that is taken back while its transaction makes calls is gone behind one of them, never within, and its place
-// is released once: the registry panics otherwise.
+// TestTakeBackBesideCalls: if a lease is taken back while its transaction makes calls, it ends between two calls
+// and never within one. Its place is released once; otherwise the registry panics.
 func TestTakeBackBesideCalls(t *testing.T) {
 	for range 200 {
 		var r lockfree.Registry

@@ -25,12 +25,12 @@ var (
 )
 
 const (
-	checkLimit = 2 * time.Minute // of one history
+	checkLimit = 2 * time.Minute // for one history
 	perClient  = 120             // operations
 )
 
-// TestLinearizable records histories of many clients on few keys, each on a database of its own while that flushes and checkpoints, and
-// has them checked.
+// TestLinearizable records histories of many clients on few keys, each on a database of its own that flushes and
+// checkpoints meanwhile, and checks them.
 func TestLinearizable(t *testing.T) {
 	operations, undecided := 0, 0
 	for i := range *histories {
@@ -48,7 +48,7 @@ func TestLinearizable(t *testing.T) {
 	t.Logf("%d histories, %d operations: %d linearizable, %d undecided", *histories, operations, *histories-undecided, undecided)
 }
 
-// TestFindsWrongAnswers changes one answer of each history to one that must be wrong, and makes sure that this is found.
+// TestFindsWrongAnswers changes one answer of each history to a wrong one and requires that the check reports it.
 func TestFindsWrongAnswers(t *testing.T) {
 	for seed := range uint64(5) {
 		h := recordHistory(t, seed)
@@ -70,8 +70,9 @@ func TestFindsWrongAnswers(t *testing.T) {
 	}
 }
 
-// seen reports whether any operation has found a value, as it was or with more behind it: then what put it there has succeeded. One that
-// nobody has seen may have been overwritten at once, and may as well not have succeeded.
+// seen reports whether any operation has found a value, either alone or with more appended to it, which shows that
+// the operation that stored it succeeded. A value that was never seen may have been overwritten at once, so its
+// operation may as well have failed.
 func seen(h []porcupine.Operation, value string) bool {
 	return slices.ContainsFunc(h, func(o porcupine.Operation) bool { return strings.HasPrefix(o.Output.(answer).value, value) })
 }
@@ -116,7 +117,7 @@ func (r *recorder) fail(err error) {
 	r.err = errors.Join(r.err, err)
 }
 
-// keepBusy writes other keys and checkpoints, so that the clients meet flushes and pages that move.
+// keepBusy writes other keys and makes checkpoints, so that the clients run while there are flushes and pages move.
 func (r *recorder) keepBusy(ctx context.Context, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	for i := 0; ctx.Err() == nil; i++ {
@@ -138,9 +139,9 @@ func (r *recorder) keepBusy(ctx context.Context, seed uint64) {
 	}
 }
 
-// client calls one operation after the other.
+// client makes one call after another.
 func (r *recorder) client(id, keys int, rng *rand.Rand) {
-	last := make([]string, keys) // value seen
+	last := make([]string, keys) // values seen last
 	for i := range perClient {
 		c := call{kind: kind(rng.IntN(int(numKind))), key: rng.IntN(keys), value: fmt.Sprintf("%d.%d ", id, i)}
 		c.old = last[c.key]

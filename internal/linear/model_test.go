@@ -19,15 +19,15 @@ const (
 	numKind
 )
 
-// call is an operation on one key. value is what is put or appended; a swap puts it if it finds old.
+// call is an operation on one key. value is what it puts or appends. A swap puts it if it finds old.
 type call struct {
 	kind       kind
 	key        int
 	value, old string
 }
 
-// answer is what an operation returned: whether the key was there, its value if that was asked for, and whether the operation did what
-// it was called for.
+// answer is the result of an operation: whether the key existed, its value if the operation returns it, and whether
+// the operation succeeded.
 type answer struct {
 	there bool
 	value string
@@ -40,7 +40,7 @@ type record struct {
 	value string
 }
 
-// model is what a key does when operations come one after the other.
+// model describes one key under operations that are executed one after another.
 var model = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byKey := map[int][]porcupine.Operation{}
@@ -64,7 +64,8 @@ var model = porcupine.Model{
 	},
 }
 
-// step reports whether an operation on a key in the given state can have given this answer, and what state it leaves.
+// step reports whether an operation can give this answer for a key in the given state, and returns the state after
+// it.
 func step(s record, c call, a answer) (bool, record) {
 	present := record{true, c.value}
 	switch c.kind {

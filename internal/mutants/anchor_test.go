@@ -15,28 +15,28 @@ import (
 
 // source is a file of the engine with its top-level declarations.
 type source struct {
-	name  string // from the root of the repository
-	pkg   string // as the file calls its package
+	name  string // path from the root of the repository
+	pkg   string // name in the package clause
 	text  string
 	decls []declaration
 }
 
-// declaration is a top-level function, method, constant, variable or type. Constants and variables of one line, and those whose values are
-// derived from the line above, have a declaration each.
+// declaration is a top-level function, method, constant, variable or type. Each constant and variable has a
+// declaration of its own if it takes one line or its value is derived from the line above.
 type declaration struct {
 	names      []string // a method's is "Type.Method"
-	begin, end int      // offsets in the file, comments above it excluded
+	begin, end int      // offsets in the file, without the comments above it
 	body       int      // offset of the opening brace of a function's body, 0 for none
 	words      []word
 }
 
-// sources are the packages that were parsed: every mutant of a package looks at the same files.
+// sources holds the packages that were parsed: all mutants of a package use the same files.
 var sources struct {
 	sync.Mutex
 	packages map[string][]*source
 }
 
-// readPackage returns the files of a package, tests excluded, those for other systems included.
+// readPackage returns the files of a package without its tests, including those for other systems.
 func readPackage(dir string) ([]*source, error) {
 	sources.Lock()
 	defer sources.Unlock()
@@ -128,14 +128,15 @@ func receiver(e ast.Expr) string {
 	return "?"
 }
 
-// word is a token of Go with its place.
+// word is a token of Go with its position.
 type word struct {
 	text       string
 	begin, end int
 }
 
-// words cuts Go into its tokens. Comments, white space and the semicolons that line ends stand for are left out, so that two texts have the
-// same words if they differ in their layout only. A piece of a file need not be whole.
+// words splits Go source into its tokens. It leaves out comments, white space and the semicolons that the scanner
+// inserts at line ends, so that two texts that differ only in their layout have the same words. The source need not
+// be a complete file.
 func words(text string) (all []word) {
 	set := token.NewFileSet()
 	file := set.AddFile("", -1, len(text))
@@ -157,13 +158,13 @@ func words(text string) (all []word) {
 	}
 }
 
-// place is where a replacement goes.
+// place is where a replacement is inserted.
 type place struct {
 	in         *source
 	begin, end int
 }
 
-// find returns the places of a text in a declaration, compared word by word.
+// find returns where a text occurs in a declaration. It compares tokens.
 func (d declaration) find(in *source, old []word) (places []place) {
 	for i := 0; i+len(old) <= len(d.words); i++ {
 		if here := d.words[i:][:len(old)]; slices.EqualFunc(here, old, func(a, b word) bool { return a.text == b.text }) {
@@ -173,7 +174,8 @@ func (d declaration) find(in *source, old []word) (places []place) {
 	return places
 }
 
-// find returns where a hunk's old text stands. It must stand once in all declarations of the hunk's name: those of other systems count too.
+// find returns where a hunk's old text is. The text must occur exactly once in all declarations of the hunk's name,
+// including those for other systems.
 func (h hunk) find() (place, error) {
 	files, err := readPackage(h.pkg)
 	if err != nil {

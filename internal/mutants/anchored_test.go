@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAnchors: a hunk finds its text whatever file of the package has the declaration, and whatever the layout and the comments are.
+// TestAnchors: a hunk finds its text in whichever file of the package has the declaration, and independently of
+// layout and comments.
 func TestAnchors(t *testing.T) {
 	const text = `package p
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestApply makes sure that every mutant still fits the engine, and that each rule has one.
+// TestApply checks that every mutant can still be applied to the engine, and that there is one for each rule.
 func TestApply(t *testing.T) {
 	rules, broken := map[string]bool{}, map[string]bool{}
 	for _, r := range readRules(t) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// cost is what processes took.
+// cost is the time that processes took.
 type cost struct{ wall, processor time.Duration }
 
 func (c cost) String() string {
@@ -24,7 +24,7 @@ func (c *cost) add(o cost) {
 	c.processor += o.processor
 }
 
-// measured runs a command and returns what it took, with the processes that it waited for.
+// measured runs a command and returns its cost, including that of the processes that it waited for.
 func measured(cmd *exec.Cmd) (out []byte, c cost, err error) {
 	began := time.Now()
 	out, err = cmd.CombinedOutput()
@@ -35,7 +35,8 @@ func measured(cmd *exec.Cmd) (out []byte, c cost, err error) {
 	return out, c, err
 }
 
-// builder builds test binaries, each once, of the engine with an overlay or as it is, and runs them. Any number of goroutines may use it.
+// builder builds the test binaries of the engine, each once, with or without an overlay, and runs them. It may be
+// used by several goroutines.
 type builder struct {
 	overlay string // file, "" for none
 	dir     string
@@ -51,7 +52,8 @@ type binary struct {
 	err  error
 }
 
-// build returns the test binary of a package. Without the C of package net the linker needs no gcc, half of the time of a build.
+// build returns the test binary of a package. It is built without cgo in package net, so that the linker does not
+// need gcc, which would take half of the time of a build.
 func (b *builder) build(pkg string) (string, error) {
 	b.mu.Lock()
 	if b.binaries == nil {
@@ -90,7 +92,8 @@ func (m *mutant) writeOverlay(dir string) (string, error) {
 	return writeOverlay(files, dir)
 }
 
-// run runs tests for so long at most, with a mutant of a schema unless number is 0. by is the test that failed.
+// run runs tests for at most the given time, with one mutant of a schema unless number is 0. by is the test that
+// failed.
 func (b *builder) run(r testRun, limit time.Duration, number int) (fate, error) {
 	text, took, err := b.output(r, limit, number, "-test.failfast")
 	f := fate{tests: took}
@@ -105,7 +108,7 @@ func (b *builder) run(r testRun, limit time.Duration, number int) (fate, error) 
 	return f, err
 }
 
-// output returns what tests print.
+// output returns the output of tests.
 func (b *builder) output(r testRun, limit time.Duration, number int, flags ...string) (string, cost, error) {
 	binary, err := b.build(r.dir)
 	if err != nil {
@@ -116,11 +119,11 @@ func (b *builder) output(r testRun, limit time.Duration, number int, flags ...st
 	args := append([]string{"-test.v", "-test.run", r.run, "-test.timeout", limit.String()}, flags...)
 	args = append(args, r.args...)
 	if strings.Contains(r.run, "TestCrash") && r.dir == "./dbm" {
-		args = append(args, "-crash.shrink=0") // that it fails is enough
+		args = append(args, "-crash.shrink=0") // it is enough to know that the test fails
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(root, r.dir)
-	cmd.WaitDelay = 10 * time.Second // processes that the tests have started may live on
+	cmd.WaitDelay = 10 * time.Second // processes that the tests have started may still run
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", chosen, number))
 	out, took, err := measured(cmd)
 	b.mu.Lock()
@@ -129,7 +132,7 @@ func (b *builder) output(r testRun, limit time.Duration, number int, flags ...st
 	return string(out), took, err
 }
 
-// spent is what a builder has taken of the processors' time.
+// spent is the processor time that a builder has used.
 func (b *builder) spent() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// results tell people which test found each mutant, and the next run where to look first.
+// results records which test found each mutant, for readers, and for the next run, which tries that test first.
 type results struct {
 	by    map[string]string // by mutant
-	whole map[string]string // by part: a sentence about the last run of all that it has
+	whole map[string]string // by part: a sentence about the last run of all of its mutants
 }
 
 const (
@@ -23,12 +23,12 @@ var (
 	documentWhole = regexp.MustCompile(`(?m)^All \d+ of the (\w+) were tried .*$`)
 )
 
-// wholeRun is the sentence for which documentWhole looks.
+// wholeRun returns the sentence that documentWhole matches.
 func wholeRun(part string, n int, how string) string {
 	return fmt.Sprintf("All %d of the %s were tried in one run %s.", n, part, how)
 }
 
-// readDocument reads what describe has written; it is empty if there is none.
+// readDocument reads what describe has written. It returns no results if there is no document.
 func readDocument(name string) results {
 	d := results{by: map[string]string{}, whole: map[string]string{}}
 	text, err := os.ReadFile(name)

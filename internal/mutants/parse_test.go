@@ -13,24 +13,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the directory of the module, as seen from this package's.
+// root is the directory of the module, relative to that of this package.
 const root = "../.."
 
-// A mutant is a seeded bug.
+// A mutant is a deliberate bug.
 type mutant struct {
 	name, rule, what string
 	hunks            []hunk
 	tests            []testRun
-	hangs            bool // the tests do not end with it
+	hangs            bool // the tests do not end with this mutant
 }
 
 // hunk is one replacement in a declaration of a package.
 type hunk struct{ pkg, decl, old, new string }
 
-// testRun is a call of a package's tests.
+// testRun is a command that runs tests of a package.
 type testRun struct {
-	dir  string // from the root of the module
-	run  string // expression for the tests' names
+	dir  string // relative to the root of the module
+	run  string // regular expression for the names of the tests
 	args []string
 }
 
@@ -101,7 +101,7 @@ func parse(lines *bufio.Scanner) (all []mutant, err error) {
 			m.hangs = true
 		case word == "in":
 			pkg, decl, _ := strings.Cut(rest, " ")
-			if strings.HasSuffix(pkg, ".go") { // TestApply tells which declaration has the text
+			if strings.HasSuffix(pkg, ".go") { // TestApply reports which declaration has the text
 				pkg = path.Dir(pkg)
 			}
 			m.hunks = append(m.hunks, hunk{pkg: pkg, decl: strings.TrimSpace(decl)})
@@ -123,7 +123,7 @@ func parse(lines *bufio.Scanner) (all []mutant, err error) {
 	return all, lines.Err()
 }
 
-// apply returns the files of the mutant by name.
+// apply returns the changed files of the mutant by name.
 func (m *mutant) apply() (map[string]string, error) {
 	changed, err := m.change()
 	files := map[string]string{}
@@ -133,7 +133,7 @@ func (m *mutant) apply() (map[string]string, error) {
 	return files, err
 }
 
-// change returns the texts that files get.
+// change returns the new texts of the changed files.
 func (m *mutant) change() (map[*source]string, error) {
 	places := map[*source][]change{}
 	for _, h := range m.hunks {
@@ -162,7 +162,7 @@ func (m *mutant) change() (map[*source]string, error) {
 	return files, nil
 }
 
-// change is a place and what to put there.
+// change is a place and the new text there.
 type change struct {
 	place
 	new string

@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSentencesOfTheReadme: docs/reliability.md has each sentence that the README says under What it guarantees and Limits, and names a test
-// for it or says that there is none. No sentence there is left of an older README, and the tests exist.
+// TestSentencesOfTheReadme: docs/reliability.md quotes each sentence of the README under What it guarantees and
+// Limits, and names a test for it or says that there is none. It has no sentence that is no longer in the README,
+// and the tests exist.
 func TestSentencesOfTheReadme(t *testing.T) {
 	said := squeezed(section(t, "README.md", "What it guarantees") + " " + section(t, "README.md", "Limits"))
 	known := testsOfTheProject(t)
@@ -41,7 +42,7 @@ func TestSentencesOfTheReadme(t *testing.T) {
 	require.Greater(t, rows, 40)
 	assert.LessOrEqual(t, none, 16, "sentences that nothing shows")
 
-	// What is left are the titles of paragraphs and the first columns of tables.
+	// What remains are the titles of paragraphs and the first columns of tables.
 	said = regexp.MustCompile(`\*\*[^*]+\*\*`).ReplaceAllString(said, "")
 	for _, title := range []string{
 		"`Options.Durability`", "a commit returns once it is", "and survives", "`Durable`, the default", "`WriteThrough`", "`Buffered`",
@@ -52,7 +53,7 @@ func TestSentencesOfTheReadme(t *testing.T) {
 	assert.NotRegexp(t, `[A-Za-z]`, said, "docs/reliability.md lacks this of the README")
 }
 
-// section returns what a document has under a heading.
+// section returns the text of a document under a heading.
 func section(t *testing.T, document, heading string) string {
 	text, err := os.ReadFile(filepath.Join(root, document))
 	require.NoError(t, err)
@@ -62,5 +63,5 @@ func section(t *testing.T, document, heading string) string {
 	return rest
 }
 
-// squeezed returns text with single spaces, so that line ends do not count.
+// squeezed returns text with single spaces, so that line breaks make no difference.
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRulesOfTheDocument: docs/reliability.md says of each rule of the design what keeps it and what would notice if it was broken. What it
-// names there exists.
+// TestRulesOfTheDocument: for each rule of the design, docs/reliability.md says what enforces it and what would
+// detect a violation. The tests and functions that it names exist.
 func TestRulesOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
 	require.NoError(t, err)

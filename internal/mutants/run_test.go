@@ -30,18 +30,19 @@ var (
 	document   = flag.String("mutants.doc", "", "file that the result is written to")
 )
 
-// fate is what became of a mutant.
+// fate is the outcome of a mutant.
 type fate struct {
 	by    string  // the test that found it, "" if none did
-	run   testRun // that test's line
-	how   string  // first line of what it said
+	run   testRun // the line of tests with that test
+	how   string  // first line of the test's message
 	build cost    // of the test binaries
 	tests cost
-	err   error // it could not be tried
+	err   error // why it could not be tried
 }
 
-// TestMutants runs the mutants, after it has made sure that their tests pass without them: those of a schema in its binaries, then those
-// that are not in it, or that it did not find, in binaries of their own.
+// TestMutants runs the mutants after checking that their tests pass without them. First it runs those in a schema
+// with the schema's binaries. Then it runs those that are not in the schema, or that no test found there, in
+// binaries of their own.
 func TestMutants(t *testing.T) {
 	if *runMutants == "" {
 		t.Skip("-mutants tells which to run")
@@ -50,7 +51,7 @@ func TestMutants(t *testing.T) {
 	mutants, rules := readMutants(t), readRules(t)
 	all := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !wanted.MatchString(m.name) || *ofPart != "" && *ofPart != m.part() })
 	require.NotEmpty(t, all, "no mutant %s has such a name", *ofPart)
-	began, commit := time.Now(), revision() // before the document changes
+	began, commit := time.Now(), revision() // read before the document changes
 	doc := readDocument(filepath.Join(root, cmp.Or(*document, "docs/mutants.md")))
 	for i := range all {
 		all[i].expect(doc.by[all[i].name])
@@ -65,7 +66,7 @@ func TestMutants(t *testing.T) {
 		total += f.build.processor
 		t.Logf("%-40s %v", all[i].name, f)
 		doc.by[all[i].name] = cmp.Or(f.by, notCaught)
-		if *document != "" { // each time, should the run be cut off
+		if *document != "" { // after each mutant, in case the run is stopped
 			assert.NoError(t, os.WriteFile(filepath.Join(root, *document), doc.describe(rules, mutants), 0o644))
 		}
 	}
@@ -92,7 +93,7 @@ func TestMutants(t *testing.T) {
 		total += f.tests.processor
 	})
 	caught := 0
-	var later []testRun // tests that found mutants and were not the first of any
+	var later []testRun // lines of tests that found mutants, but were not the first line of any
 	for i, f := range fates {
 		switch {
 		case f.err != nil:
@@ -121,13 +122,14 @@ func TestMutants(t *testing.T) {
 	slowest(t, all, fates)
 }
 
-// tryTogether tries mutants in the binaries of a schema, with one of their tests after the other, and returns those that have to be tried
-// alone: they are not in the schema, their tests do not pass in it without any mutant, or none of the tests finds them.
+// tryTogether tries mutants in the binaries of a schema, one line of tests after another. It returns the mutants
+// that have to be tried alone: those that are not in the schema, those whose tests do not pass in the schema even
+// without a mutant, and those that no test found.
 func tryTogether(t *testing.T, all []mutant, usual times, tell func(int, fate)) (rest []int, total time.Duration) {
 	s, err := newSchema(all)
 	require.NoError(t, err)
 	var packages []string
-	next := make([]int, 0, len(all)) // of which some test is still to be tried
+	next := make([]int, 0, len(all)) // mutants with tests still to be tried
 	for i := range all {
 		packages = append(packages, all[i].tests[0].dir)
 		next = append(next, i)
@@ -178,7 +180,7 @@ func tryTogether(t *testing.T, all []mutant, usual times, tell func(int, fate)) 
 	return rest, b.spent()
 }
 
-// slowest tells which mutants took the most time of processors.
+// slowest reports which mutants took the most processor time.
 func slowest(t *testing.T, all []mutant, fates []fate) {
 	order := make([]int, len(all))
 	for i := range order {
@@ -192,10 +194,10 @@ func slowest(t *testing.T, all []mutant, fates []fate) {
 	}
 }
 
-// parts are run and told of apart: they are the modules that have mutants.
+// parts are run and reported separately: they are the modules that have mutants.
 var parts = []string{"engine", "servers"}
 
-// part is the one that the mutant changes.
+// part returns the part that the mutant changes.
 func (m *mutant) part() string {
 	if slices.ContainsFunc(m.hunks, func(h hunk) bool { return strings.HasPrefix(h.pkg, "servers/") }) {
 		return "servers"
@@ -221,7 +223,8 @@ func revision() string {
 	return strings.TrimSpace(string(out))
 }
 
-// expect puts the test first that has found the mutant before, as a document names it: package and test. Most others need not be built.
+// expect moves to the front the test that found the mutant before, as the document records it by package and test.
+// Then most other tests need not be built.
 func (m *mutant) expect(by string) {
 	dir, test, ok := strings.Cut(by, " ")
 	if !ok {
@@ -249,7 +252,7 @@ func (f fate) String() string {
 	return fmt.Sprintf("%s, builds %v, tests %v: %s", f.by, f.build, f.tests, f.how)
 }
 
-// each calls do for 0 to n-1, a few at once.
+// each calls do for 0 to n-1, several at a time.
 func each(n int, do func(i int)) {
 	var wait sync.WaitGroup
 	slot := make(chan bool, max(1, *atOnce))
@@ -276,14 +279,14 @@ func (m *mutant) try(t *testing.T, usual times) (f fate) {
 	if b.overlay, err = m.writeOverlay(dir); err != nil {
 		return fate{err: err}
 	}
-	var late error // of tests that were not heard to the end
+	var late error // errors of runs that were ended before they had a result
 	for _, r := range m.tests {
 		left := *limit - time.Since(began)
 		if left <= 0 {
 			late = errors.Join(late, fmt.Errorf("no time for %v", r))
 			continue
 		}
-		most := *patience // tests that notice by themselves that nothing goes on take their time
+		most := *patience // tests that detect a lack of progress themselves take some time
 		if m.hangs {
 			most = usual.patience(r)
 		}
@@ -312,7 +315,7 @@ var (
 	complaint  = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: *(?:\n\s+)*(?:Error Trace:[^\n]*\n\s+)?(?:[\w./]+_test\.go:\d+\n\s+)*(?:Error:\s*)?(.*)$`)
 )
 
-// verdict reads what tests have printed that did not all pass.
+// verdict interprets the output of tests that did not all pass.
 func (r testRun) verdict(text string, limit time.Duration) (f fate, err error) {
 	f.run = r
 	f.by = r.run
@@ -324,7 +327,8 @@ func (r testRun) verdict(text string, limit time.Duration) (f fate, err error) {
 	} else if m := runningIn.FindStringSubmatch(text); m != nil {
 		f.by = m[1]
 	}
-	// What only timed out may do so without the mutant on a busy machine. After a failure, the end of a test may wait for ever.
+	// On a busy machine, a test that only timed out might do so without the mutant too. After a failure, the
+	// cleanup of a test may wait for ever.
 	if strings.Contains(text, "panic: test timed out") && !strings.Contains(text, "Error Trace:") {
 		return fate{}, fmt.Errorf("%v %w %v", r, errLate, limit)
 	}
@@ -342,7 +346,8 @@ func (r testRun) verdict(text string, limit time.Duration) (f fate, err error) {
 	return f, nil
 }
 
-// deepest returns the first subtest that failed and has none itself: a test reports its own failure before those of its subtests.
+// deepest returns the first failed subtest without failed subtests of its own: a test reports its own failure
+// before those of its subtests.
 func deepest(text string) (test string) {
 	for _, m := range failedPart.FindAllStringSubmatch(text, -1) {
 		if test != "" && !strings.HasPrefix(m[1], test+"/") {

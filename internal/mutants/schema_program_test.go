@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSchema: one program has several mutants, of which the environment chooses; what is no change of a body only is left out.
+// TestSchema: one program contains several mutants, and an environment variable chooses one. Mutants that change
+// more than the body of a function are left out.
 func TestSchema(t *testing.T) {
 	const text = `package main
 
@@ -48,7 +49,7 @@ const one = "1"
 		fits           bool
 	}{
 		{"loop", "i*j == a", "i*j == a-1", true},
-		{"label", "break outer", "continue outer", true}, // which never ends: it is compiled, not run
+		{"label", "break outer", "continue outer", true}, // it never ends, so it is compiled and not run
 		{"set", `*s += "a"`, `*s += "c"`, true},
 		{"nothing", `*s += "a"`, "", true},
 		{"unnamed", "return one", `return "2" // another one`, true},

@@ -16,8 +16,9 @@ import (
 	"testing"
 )
 
-// A schema is the engine with many mutants in it at once, of which an environment variable chooses one when a process starts. A mutant that
-// changes bodies of functions only puts its bodies before the right ones:
+// A schema is the engine with many mutants in it at once. When a process starts, an environment variable chooses
+// one of them. For a mutant that changes only bodies of functions, the new body is inserted before the original
+// one:
 //
 //	func f() int {
 //		if seededBug == 17 {
@@ -26,25 +27,26 @@ import (
 //		the body
 //	}
 //
-// A test binary is then built once for all of them. What changes anything else, or does not compile so, is built alone. Bodies share what
-// the compiler decides for a whole function, such as which variables live on the heap, and are called where small functions are inlined
-// otherwise; the tests must therefore pass in the schema too as long as no mutant is chosen.
+// The test binary is then built once for all of them. A mutant that changes anything else, or that does not compile
+// this way, is built alone. The bodies in one function share what the compiler decides for the function as a whole,
+// such as which variables are on the heap, and small functions are no longer inlined. Therefore the tests must also
+// pass in the schema while no mutant is chosen.
 type schema struct {
-	numbers map[string]int             // of the mutants in it, from 1 on
+	numbers map[string]int             // of the mutants in the schema, from 1 on
 	bodies  map[*source]map[int][]body // by index of the declaration
 }
 
-// body is a mutant's body of a function.
+// body is the body that a mutant gives to a function.
 type body struct {
 	mutant string
 	text   string // without its braces
 	result bool   // the function returns values
 }
 
-// chosen is the environment variable with the number of the mutant.
+// chosen is the environment variable with the number of the chosen mutant.
 const chosen = "FLASHDBM_SEEDED_BUG"
 
-// newSchema takes in what it can of the mutants.
+// newSchema makes a schema of those of the mutants that fit in it.
 func newSchema(all []mutant) (*schema, error) {
 	s := &schema{map[string]int{}, map[*source]map[int][]body{}}
 	for i := range all {
@@ -74,7 +76,8 @@ func newSchema(all []mutant) (*schema, error) {
 	return s, nil
 }
 
-// bodies returns the bodies of functions that a changed text of the file has, if it has nothing else.
+// bodies returns the changed bodies of functions in a changed text of the file. It returns false if anything else
+// is changed.
 func (s *source) bodies(mutant string, number int, text string) (map[int]body, bool) {
 	set := token.NewFileSet()
 	tree, err := parser.ParseFile(set, s.name, text, parser.SkipObjectResolution)
@@ -106,7 +109,8 @@ func (s *source) bodies(mutant string, number int, text string) (map[int]body, b
 	return all, true
 }
 
-// relabelled gives the labels in a function's body other names: each label stands once in a function. begin is the offset of the body's text.
+// relabelled renames the labels in the body of a function, as each label may occur only once in a function. begin
+// is the offset of the text of the body.
 func relabelled(f *ast.FuncDecl, text string, begin, number int, set *token.FileSet) string {
 	var at []int
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -129,7 +133,7 @@ func relabelled(f *ast.FuncDecl, text string, begin, number int, set *token.File
 	return text
 }
 
-// drop takes a mutant out.
+// drop removes a mutant from the schema.
 func (s *schema) drop(mutant string) {
 	delete(s.numbers, mutant)
 	for _, decls := range s.bodies {
@@ -172,7 +176,7 @@ func (s *schema) files() map[string]string {
 	return files
 }
 
-// build builds the test binaries of packages, without the mutants that do not compile in the schema.
+// build builds the test binaries of packages. It drops the mutants that do not compile in the schema.
 func (s *schema) build(t *testing.T, packages []string) (*builder, error) {
 	slices.Sort(packages)
 	packages = slices.Compact(packages)
@@ -201,7 +205,7 @@ func (s *schema) build(t *testing.T, packages []string) (*builder, error) {
 
 var inMutant = regexp.MustCompile(`(?m)\bmutant-([a-z0-9-]+):\d+`)
 
-// culprits returns the mutants that a compiler's complaints are about.
+// culprits returns the mutants to which the compiler's errors refer.
 func culprits(complaints string) (mutants []string) {
 	for _, m := range inMutant.FindAllStringSubmatch(complaints, -1) {
 		if !slices.Contains(mutants, m[1]) {
@@ -211,7 +215,7 @@ func culprits(complaints string) (mutants []string) {
 	return mutants
 }
 
-// writeOverlay writes changed files and the description that the go command wants of them.
+// writeOverlay writes changed files and the JSON file that the go command needs to use them.
 func writeOverlay(files map[string]string, dir string) (string, error) {
 	replace := map[string]string{}
 	for name, text := range files {

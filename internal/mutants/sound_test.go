@@ -14,20 +14,20 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// times holds how long each line of tests takes without any mutant, by the line, and by the overlay of a builder and the line; of a line that
-// fails with that builder failed.
+// times holds how long each line of tests takes without a mutant. Keys are the line alone, or the overlay of a
+// builder and the line. If the line fails with that builder, the value is failed.
 type times map[string]time.Duration
 
 const failed = -time.Second
 
-// passed reports whether a line of tests passes with a builder's binaries without any mutant.
+// passed reports whether a line of tests passes with a builder's binaries and no mutant.
 func (known times) passed(b *builder, r testRun) bool {
 	took, ok := known[b.overlay+" "+r.String()]
 	return ok && took != failed
 }
 
-// patience is how long a line of tests may take with a mutant. A mutant that hangs is given up after several times what its tests take
-// without it.
+// patience is how long a line of tests may take with a mutant. A mutant that hangs is given up after several times
+// the time that its tests take without it.
 func (known times) patience(r testRun) time.Duration {
 	if usual, ok := known[r.String()]; ok {
 		return min(*patience, max(20*time.Second, 8*usual))
@@ -35,8 +35,8 @@ func (known times) patience(r testRun) time.Duration {
 	return *patience
 }
 
-// sound runs tests on an engine without any mutant: what fails with a mutant then fails because of it. It notes how long they took, and
-// leaves out those whose time is known. A test that fails is an error if it must not.
+// sound runs tests on an engine without a mutant, so that a failure with a mutant is due to the mutant. It records
+// how long they took, and skips those whose time is known. If must is set, a test that fails is an error.
 func (known times) sound(t *testing.T, b *builder, runs []testRun, must bool) {
 	packages := map[string][]testRun{}
 	for _, r := range runs {
@@ -47,7 +47,7 @@ func (known times) sound(t *testing.T, b *builder, runs []testRun, must bool) {
 			packages[r.dir] = append(packages[r.dir], r)
 		}
 	}
-	// The longest first: no processor is idle at the end.
+	// The longest runs first, so that no processor is idle at the end.
 	dirs := slices.SortedFunc(maps.Keys(packages), func(a, b string) int { return len(packages[b]) - len(packages[a]) })
 	var mu sync.Mutex
 	each(len(dirs), func(i int) {
@@ -69,7 +69,8 @@ func (known times) sound(t *testing.T, b *builder, runs []testRun, must bool) {
 	})
 }
 
-// pass runs tests of one package, those with the same arguments in one process, and returns the times of those that pass.
+// pass runs tests of one package and returns the times of those that pass. Tests with the same arguments run in one
+// process.
 func (b *builder) pass(runs []testRun) (took times, all error) {
 	took = times{}
 	together := map[string][]testRun{}
@@ -80,7 +81,7 @@ func (b *builder) pass(runs []testRun) (took times, all error) {
 	for _, some := range together {
 		one := testRun{dir: some[0].dir, args: some[0].args}
 		for _, r := range some {
-			// The slashes between tests and subtests stand in no parentheses.
+			// No slash between a test and a subtest is inside parentheses.
 			if e := r.run; strings.Contains(e, "/") {
 				one.run += "|" + e
 			} else {
@@ -110,7 +111,7 @@ func (b *builder) pass(runs []testRun) (took times, all error) {
 
 var endedTest = regexp.MustCompile(`(?m)^--- (PASS|FAIL): (\w+) \(([0-9.]+s)\)`)
 
-// timeOf adds up the times of the tests that an expression matches, all of which must have passed.
+// timeOf adds the times of the tests that match an expression, all of which must have passed.
 func timeOf(expression, text string) (sum time.Duration, err error) {
 	e, err := regexp.Compile(expression)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCover compares covers with a look at all stretches.
+// TestCover compares covers with a search through all stretches.
 func TestCover(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	key := func() string { return fmt.Sprint(rng.IntN(60)) }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFirstRecord cuts streams of redo records anywhere and compares what is found behind the cut with the records that are there: none that is not,
-// though a value is itself made of records.
+// TestFirstRecord cuts streams of redo records at any byte and compares the records found behind the cut with the
+// actual ones. It must find no others, even though a value itself consists of records.
 func TestFirstRecord(t *testing.T) {
 	var crafted []byte
 	for i := range 100 {

@@ -25,20 +25,22 @@ const (
 	diskBytes = 96 << 20
 )
 
-// TestBelowExt4 and TestBelowXFS take images of a disk on which the kernel has the file system with the database.
+// TestBelowExt4 and TestBelowXFS take images of a disk. The kernel has a file system on the disk, and the database
+// is in it.
 func TestBelowExt4(t *testing.T) {
 	below(t, fileSystem{make: []string{"mkfs.ext4", "-q", "-F", "-J", "size=4"}, kind: "ext4", options: "loop"})
 }
 
 func TestBelowXFS(t *testing.T) {
-	// mkfs.xfs makes one so small only for the tests of XFS, which it knows by their environment.
+	// mkfs.xfs creates a file system this small only for XFS's own tests, which it recognizes by their environment
+	// variables.
 	below(t, fileSystem{
 		make: []string{"mkfs.xfs", "-q", "-f", "-l", "size=8m"}, kind: "xfs", options: "loop,nouuid",
 		env: []string{"TEST_DIR=/test", "TEST_DEV=/dev/test", "QA_CHECK_FS=1"},
 	})
 }
 
-// fileSystem is how to make and mount one.
+// fileSystem describes how to create and mount a file system.
 type fileSystem struct {
 	make, env     []string
 	kind, options string
@@ -64,7 +66,7 @@ func below(t *testing.T, k fileSystem) {
 	t.Logf("%d images of a disk with %s on FUSE, %d disks, %v", taken, k.kind, disks, time.Since(began).Round(time.Second))
 }
 
-// life makes a file system and runs processes on it until so many images are taken.
+// life creates a file system and runs processes on it until the given number of images have been taken.
 func (k fileSystem) life(t *testing.T, rng *rand.Rand, images int) (taken int) {
 	mem := vfs.NewMem(diskBytes)
 	defer mem.Release()
@@ -80,7 +82,7 @@ func (k fileSystem) life(t *testing.T, rng *rand.Rand, images int) (taken int) {
 	defer func() { require.NoError(t, unmountDisk(at)) }()
 	require.NoError(t, run("sync", "-f", at))
 	require.NoError(t, run("sync", disk))
-	require.NoError(t, mem.SyncDir(diskName)) // a disk does not lose its name
+	require.NoError(t, mem.SyncDir(diskName)) // the name of a disk is always durable
 
 	s := &sampler{mem: mem, rng: rng, oneIn: 1 + rng.IntN(4), left: images, aside: true}
 	scratch := inMemory(t)
@@ -119,7 +121,8 @@ func (k fileSystem) mount(disk, dir string) error {
 	return run("mount", "-t", k.kind, "-o", k.options, disk, dir)
 }
 
-// unmountDisk unmounts a file system. It may be busy for a moment: a process that is being started has all open files until it is.
+// unmountDisk unmounts a file system. It may be busy for a moment: a process that is being started has all open
+// files of its parent until it calls exec.
 func unmountDisk(dir string) (err error) {
 	for range 100 {
 		if err = run("umount", dir); err == nil {
@@ -130,7 +133,7 @@ func unmountDisk(dir string) (err error) {
 	return err
 }
 
-// inMemory returns a directory for the disks that are looked at, in memory where there is such a file system.
+// inMemory returns a directory for the disks that are checked, in memory if there is such a file system.
 func inMemory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "flashdbm-writeback")
@@ -150,7 +153,8 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// look mounts the image of a disk, which recovers the file system, and then opens, compares and checks the database, twice.
+// look mounts the image of a disk, whereby the file system recovers, and then opens, compares and checks the
+// database, twice.
 func (k fileSystem) look(image *vfs.Mem, scratch string, least, most streams.Numbers) (err error) {
 	defer image.Release()
 	disk, dir := filepath.Join(scratch, diskName), filepath.Join(scratch, "mounted")
@@ -162,7 +166,7 @@ func (k fileSystem) look(image *vfs.Mem, scratch string, least, most streams.Num
 	}
 	defer func() { err = errors.Join(err, unmountDisk(dir)) }()
 	if _, err := os.Stat(databaseIn(dir)); errors.Is(err, os.ErrNotExist) && least == (streams.Numbers{}) {
-		return nil // not even created
+		return nil // the database was not even created
 	}
 	for range 2 {
 		if least, err = inspectMounted(databaseIn(dir), least, most); err != nil {
@@ -191,7 +195,7 @@ func inspectMounted(name string, least, most streams.Numbers) (found streams.Num
 	return found, err
 }
 
-// copyDisk writes the disk of an image to a file with holes where it has zeros.
+// copyDisk writes the disk of an image to a file that has holes where the disk has zeros.
 func copyDisk(image *vfs.Mem, name string) error {
 	from, err := image.Open(diskName, os.O_RDONLY, 0)
 	if err != nil {

@@ -20,8 +20,8 @@ var (
 // lifeImages is how many images are taken of one process.
 const lifeImages = 250
 
-// TestFile takes images of a database that lies on FUSE, over the lives of many processes. A life ends by Close, by a kill, or, the file
-// system being mounted anew, by a power cut.
+// TestFile takes images of a database on a FUSE file system, during the lives of many processes. A life ends with
+// Close, with a kill, or with a power failure, after which the file system is mounted again.
 func TestFile(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*imageSeed, 1))
 	taken, lives, cuts := 0, 0, 0
@@ -46,10 +46,10 @@ func TestFile(t *testing.T) {
 		}
 		known = p.future(t)
 		switch rng.IntN(5) {
-		case 0: // a new database
+		case 0: // start with a new database
 			mem.Release()
 			mem, known = vfs.NewMem(128<<20), past{}
-		case 1: // a power cut
+		case 1: // simulate a power failure
 			cuts++
 			policies := vfs.Policies()
 			image := mem.Crash(policies[rng.IntN(len(policies))], rng.Uint64())

@@ -19,15 +19,16 @@ import (
 // A sampler takes images of a vfs.Mem while the kernel writes to it.
 type sampler struct {
 	mem   *vfs.Mem
-	oneIn int // of so many operations
+	oneIn int // images are taken of one in so many operations
 
-	// look is told of an image, with the transactions that were promised before it was taken and those begun by then.
+	// look checks an image. least are the transactions that were durable before it was taken, most those that had
+	// begun by then.
 	look func(image *vfs.Mem, least, most streams.Numbers) error
-	// aside: images are looked at beside the kernel's calls, one at a time; what comes meanwhile is let pass.
+	// aside: images are checked while the kernel's calls go on, one image at a time. No images are taken meanwhile.
 	aside bool
-	busy  atomic.Bool // looking, aside
+	busy  atomic.Bool // an image is being checked, if aside
 
-	mu      sync.Mutex // guards the rest; held while an image is looked at, and with it the kernel's call
+	mu      sync.Mutex // guards the rest; held while an image is checked, which blocks the kernel's call
 	rng     *rand.Rand
 	process *process
 	left    int // images still to be taken
@@ -35,7 +36,7 @@ type sampler struct {
 	err     error
 }
 
-// watch begins to take images.
+// watch starts to take images.
 func (s *sampler) watch() { s.mem.OnOp(s.see) }
 
 // see is called before each operation.
@@ -87,14 +88,14 @@ func (s *sampler) image(name string, take func() *vfs.Mem) {
 	}()
 }
 
-// note keeps the first error. The mutex is held.
+// note keeps the first error. The mutex must be held.
 func (s *sampler) note(image string, err error) {
 	if err != nil && s.err == nil {
 		s.err = fmt.Errorf("%s: %w", image, err)
 	}
 }
 
-// finish waits until nothing is looked at any more and returns the first error.
+// finish waits until no image is being checked and returns the first error.
 func (s *sampler) finish() error {
 	for s.busy.Load() {
 		time.Sleep(time.Millisecond)
@@ -104,21 +105,22 @@ func (s *sampler) finish() error {
 	return s.err
 }
 
-// follow makes the sampler compare with what another process records.
+// follow makes the sampler compare images with what another process records.
 func (s *sampler) follow(p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.process = p
 }
 
-// done reports whether there are enough images, or one that is wrong.
+// done reports whether enough images have been taken or an image was wrong.
 func (s *sampler) done() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.left <= 0 || s.err != nil
 }
 
-// lookAt opens the database of an image, compares it and checks it, twice: recovering again changes nothing.
+// lookAt opens the database of an image, compares it and checks it. It does so twice: a second recovery must not
+// change anything.
 func lookAt(image *vfs.Mem, least, most streams.Numbers) error {
 	defer image.Release()
 	for again := range 2 {
@@ -151,7 +153,7 @@ func inspect(image *vfs.Mem, least, most streams.Numbers) (found streams.Numbers
 	return found, errors.Join(err, e.Close())
 }
 
-// records are what a cursor moves over.
+// records iterates over the records of a cursor.
 func records(c *mvcc.Cursor, failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func([]byte, []byte) bool) {
 		for ok := c.First(); ok; ok = c.Next() {

@@ -17,10 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount shows the files of mem at dir until the test ends or unmount is called. Without FUSE the test is skipped.
+// mount mounts the files of mem at dir until the test ends or unmount is called. Without FUSE, the test is skipped.
 //
-// The kernel keeps pages that it has read or written, and writes through: a store by pwrite is in the page cache, where a shared mapping
-// shows it, and has been sent here, when the call returns. Nobody else changes the files, so nothing is ever invalidated.
+// The kernel caches pages that it has read or written, and writes through: when pwrite returns, the data is in the
+// page cache, where a shared mapping shows it, and has been sent to this process. Nobody else changes the files, so
+// nothing is ever invalidated.
 func mount(t *testing.T, mem *vfs.Mem, dir string) (unmount func()) {
 	t.Helper()
 	if _, err := os.Stat("/dev/fuse"); err != nil {
@@ -47,7 +48,7 @@ func mount(t *testing.T, mem *vfs.Mem, dir string) (unmount func()) {
 	return unmount
 }
 
-// directory is the root: the one directory there is.
+// directory is the root and the only directory.
 type directory struct {
 	fs.Inode
 	mem   *vfs.Mem
@@ -72,7 +73,7 @@ func (d *directory) Create(ctx context.Context, name string, flags, mode uint32,
 	return n, nil, fuse.FOPEN_KEEP_CACHE, errno
 }
 
-// open returns the node of a name, and opens its file if no node has.
+// open returns the node of a name. It opens the file if there is no node yet.
 func (d *directory) open(ctx context.Context, name string, flag int, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,10 +176,10 @@ func (f *file) Allocate(_ context.Context, _ fs.FileHandle, off, size uint64, mo
 	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE:
 		return errnoOf(f.file.Punch(int64(off), int64(size)))
 	}
-	return syscall.EOPNOTSUPP // as a file system may; who asks has another way
+	return syscall.EOPNOTSUPP // file systems may do that; callers have another way
 }
 
-// errnoOf returns what the kernel is told of an error.
+// errnoOf returns the error number to return to the kernel for an error.
 func errnoOf(err error) syscall.Errno {
 	var errno syscall.Errno
 	switch {
@@ -192,7 +193,7 @@ func errnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// databaseName is the name of the database wherever it lies.
+// databaseName is the name of the database in every directory.
 const databaseName = "db"
 
 func databaseIn(dir string) string { return path.Join(dir, databaseName) }

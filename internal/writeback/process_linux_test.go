@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childVariable has the arguments of the process that uses the database.
+// childVariable holds the arguments of the process that uses the database.
 const childVariable = "FLASHDBM_WRITEBACK_CHILD"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func child(args string) error {
 	}
 	l.Options.Durability, l.Options.RedoLimit = dbm.Durability(durability), 1<<20
 	tell := dbm.LogEvents(slog.Default())
-	l.Options.Events = func(e dbm.Event) { // whatever is told fails the test, but for syncs that are slow: that is the machine
+	l.Options.Events = func(e dbm.Event) { // every event fails the test, except slow syncs, which are due to the machine
 		if e.Kind != dbm.EventSlowSync {
 			tell(e)
 		}
@@ -53,7 +53,7 @@ func child(args string) error {
 	return streams.Run(path, r, l)
 }
 
-// A process uses a database for a while; what it does is recorded.
+// A process uses a database for a while, and records what it does.
 type process struct {
 	load   streams.Load
 	record *streams.Record
@@ -64,11 +64,11 @@ type process struct {
 	past past
 }
 
-// past is what is known of the database before a process: the newest transactions begun, and those that a power cut, or the end of the
-// process before, must not have taken.
+// past is what is known of the database before a process starts. begun are the newest transactions that have begun.
+// A power failure must not lose those up to safe, nor the end of the process before those up to alive.
 type past struct{ safe, alive, begun streams.Numbers }
 
-// start starts a process on the database at path.
+// start starts a process that uses the database at path.
 func start(t *testing.T, rng *rand.Rand, path string, pause time.Duration, past past) *process {
 	t.Helper()
 	p := &process{past: past, ended: make(chan error, 1)}
@@ -93,13 +93,13 @@ func start(t *testing.T, rng *rand.Rand, path string, pause time.Duration, past 
 	return p
 }
 
-// promised returns the newest transactions that a power cut from now on must not take.
+// promised returns the newest transactions that a power failure from now on must not lose.
 func (p *process) promised() streams.Numbers { return higher(p.past.safe, p.record.Durable()) }
 
-// begun returns the newest transactions that can have left anything by now.
+// begun returns the newest transactions of which anything may be in the file by now.
 func (p *process) begun() streams.Numbers { return higher(p.past.begun, p.record.Begun()) }
 
-// wait returns when enough is true, or the process has ended, or it has had the time that a life should take.
+// wait returns when enough returns true, when the process has ended, or when the time of a life is over.
 func (p *process) wait(enough func() bool) {
 	for deadline := time.Now().Add(lifeTime); !enough() && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		select {
@@ -113,7 +113,8 @@ func (p *process) wait(enough func() bool) {
 
 const lifeTime = 20 * time.Second
 
-// stop waits until the process has ended, after so long by being killed. It fails the test if the process has failed.
+// stop waits until the process has ended, and kills it after the given time. It fails the test if the process has
+// failed.
 func (p *process) stop(t *testing.T, after time.Duration) {
 	t.Helper()
 	select {
@@ -121,7 +122,7 @@ func (p *process) stop(t *testing.T, after time.Duration) {
 		require.NoError(t, err, p.said.String())
 		require.Equal(t, streams.Closed, p.record.Stage())
 	case <-time.After(after):
-		if err := p.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) { // it may just have ended by itself
+		if err := p.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) { // it may just have ended itself
 			require.NoError(t, err)
 		}
 		select {
@@ -133,7 +134,8 @@ func (p *process) stop(t *testing.T, after time.Duration) {
 	require.Empty(t, p.said.String())
 }
 
-// future returns what is known of the database after the process has ended, having made sure that it found what had to be there.
+// future returns what is known of the database after the process has ended. It first checks that the process found
+// what had to be there.
 func (p *process) future(t *testing.T) past {
 	t.Helper()
 	f := past{safe: p.promised(), begun: p.begun()}
