@@ -7,30 +7,31 @@ import (
 	"flashdbm/logstore"
 )
 
-// A census says what crash tests have been through, so that a run that never saw a deep tree, a fold or a reused segment is found out.
+// A census counts what crash tests have covered, so that a run that never had, say, a deep tree, a fold or a reused
+// segment is noticed.
 type census struct {
-	images, same int   // images that differ from each other and were recovered; those that were like one before
-	did          Stats // counts of all engines together
-	depth        int   // crashes one after the other
-	height       int   // levels of the tree, at most
-	turns        int   // times that the log went through its file, at most, in segments entered by segments there are
-	private      int   // segments of large values found at the end of scripts
-	runs         int   // value runs found there
+	images, same int   // distinct images that were recovered; those equal to an earlier one
+	did          Stats // sums over all engines
+	depth        int   // most crashes in succession
+	height       int   // most levels of a tree
+	turns        int   // most rounds of a log through its file: segments entered, divided by the number of segments
+	private      int   // segments of large values at the end of scripts
+	runs         int   // value runs at the end of scripts
 	full         int
-	deletes      int // that found room on files with a limit
+	deletes      int // deletes that found room in files with a size limit
 	compacted    int
-	layers       uint64 // of write sets that left memory
+	layers       uint64 // layers of write sets that left memory
 	layersRedone int    // opens that merged such layers
-	cuts         int    // ranges of many leaves that were cut
-	cutsRedone   int    // opens that cut such ranges
-	early        uint64 // pages written before their batch was whole
+	cuts         int    // ranges of many leaves that were cut out
+	cutsRedone   int    // opens that repeated such cuts
+	early        uint64 // pages written before their batch was complete
 	parts        uint64 // flushes that left leaves behind
-	redoBefore   int    // opens that began redo before the base
-	redoBehind   int    // times that something went on while Open's redo was pending
-	aside        [3]int // images taken while a merge was going on aside, by durability
+	redoBefore   int    // opens whose redo began before the base
+	redoBehind   int    // operations that ran while redo was pending after an open
+	aside        [3]int // images taken during a merge aside, by durability
 }
 
-// look reads the pages of a runner's file.
+// look examines the pages of a runner's file.
 func (c *census) look(r *runner) {
 	le := binary.LittleEndian
 	file := content(r.mem, 0, fileSize(r.mem))
@@ -101,12 +102,13 @@ func (c *census) report(t *testing.T, seeds int) {
 		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.cuts, c.cutsRedone, c.early, c.redoBehind, c.parts, c.redoBefore, c.aside)
 }
 
-// enough returns what tells whether a test that has no time of its own has looked at so many images.
+// enough returns a function that reports whether a test without a time of its own has recovered the given number of
+// images.
 func (c *census) enough(images int) func() bool {
 	return func() bool { return *crashTime == 0 && c.images >= scaled(images) }
 }
 
-// missing names what has not happened.
+// missing names what has not happened yet.
 func (c *census) missing() (all []string) {
 	d := &c.did
 	for _, x := range []struct {

@@ -19,17 +19,17 @@ import (
 	"flashdbm/mvcc"
 )
 
-// crowd is many writers at once, with background work in the background, and crash images at any time. Each writer counts: all records
-// of one transaction have the number of it, and no other writer's transactions touch them. Those with one key put it without a
-// transaction.
+// crowd runs many writers at once, with background work, and takes crash images at any time. Each writer counts its
+// transactions: all records of one have its number, and no other writer's transactions touch them. Records of a
+// single key are put without a transaction.
 type crowd struct {
 	mem     *vfs.Mem
 	opts    mvcc.Options
 	writers []*countingWriter
 	images  atomic.Int64
-	most    int64      // images
-	enough  func()     // ends the writers
-	mu      sync.Mutex // one image at a time; guards rng and err
+	most    int64      // number of images still to be taken
+	enough  func()     // stops the writers
+	mu      sync.Mutex // held while an image is taken; guards rng and err
 	rng     *rand.Rand
 	err     error
 }
@@ -37,15 +37,15 @@ type crowd struct {
 type countingWriter struct {
 	id     int
 	keys   int
-	issued atomic.Uint64 // number of the transaction under way
-	acked  atomic.Uint64 // of the last one that returned
-	synced atomic.Uint64 // of the last one that survives a power cut for sure
+	issued atomic.Uint64 // number of the current transaction
+	acked  atomic.Uint64 // number of the last one that has returned
+	synced atomic.Uint64 // number of the last one that is certain to survive a power failure
 }
 
-func (w *countingWriter) key(n int) []byte { return fmt.Appendf(nil, "%03d/%d", n, w.id) } // neighbours are of different writers
+func (w *countingWriter) key(n int) []byte { return fmt.Appendf(nil, "%03d/%d", n, w.id) } // neighboring keys belong to different writers
 
-// TestCrashConcurrent takes crash images while transactions of many goroutines share groups. Where commits are not durable by themselves,
-// the writers sync now and then, beside the others' commits.
+// TestCrashConcurrent takes crash images while the transactions of many goroutines share groups. If commits are not
+// durable by themselves, the writers call Sync from time to time, during the others' commits.
 func TestCrashConcurrent(t *testing.T) {
 	for _, d := range []mvcc.Durability{mvcc.Durable, mvcc.WriteThrough, mvcc.Buffered} {
 		t.Run([]string{"durable", "write-through", "buffered"}[d], func(t *testing.T) {
@@ -95,7 +95,7 @@ func (c *crowd) note(err error) {
 	}
 }
 
-// write commits one transaction after the other.
+// write commits one transaction after another.
 func (w *countingWriter) write(ctx context.Context, db *DB, d mvcc.Durability) error {
 	rng := rand.New(rand.NewPCG(uint64(w.id), 10))
 	for ctx.Err() == nil {
@@ -135,7 +135,7 @@ func (w *countingWriter) commit(db *DB, value []byte) error {
 	})
 }
 
-// seen is the hook. Images are taken one at a time, so that the writers get on.
+// seen is the hook. It takes only one image at a time, so that the writers make progress.
 func (c *crowd) seen(op vfs.Op) error {
 	if op.Kind == vfs.OpMap || !c.mu.TryLock() {
 		return nil
@@ -169,7 +169,7 @@ func (c *crowd) seen(op vfs.Op) error {
 	return nil
 }
 
-// check opens an image and compares each writer's records.
+// check opens an image and checks each writer's records.
 func (c *crowd) check(image *vfs.Mem, least []uint64) error {
 	o := c.opts
 	o.Manual = true

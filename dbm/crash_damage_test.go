@@ -16,23 +16,23 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A specimen is a small database with pages of all kinds, to be damaged.
+// A specimen is a small database with pages of all kinds that is to be damaged.
 type specimen struct {
 	name   string
-	closed bool // cleanly
+	closed bool // it was closed cleanly
 	load   *load
 	file   []byte
 	hist   *history
-	oldest int // first state that may be shown in place of the last one: later groups may look like a torn tail
+	oldest int // oldest state that may be shown instead of the last: damage to later groups may look like a torn tail
 }
 
-// newSpecimen makes a database of a few hundred kilobytes. A closed one ends in a checkpoint, which vouches for all of it; the other
-// was left by a process that died.
+// newSpecimen makes a database of a few hundred kilobytes. If it is closed, it ends with a checkpoint, which covers
+// all of it. Otherwise it is in the state in which a killed process leaves it.
 func newSpecimen(t testing.TB, closed, small bool) *specimen {
 	cryptotest.SetGlobalRandom(t.(*testing.T), 1)
 	l := &load{segmentPages: 8, keys: 60, style: 2, longEvery: 9, ops: 4, deletes: 15, big: 60 << 10, bigShare: 60, middle: 15,
 		memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}
-	before, after := 12, 6 // transactions, around a checkpoint
+	before, after := 12, 6 // number of transactions before and after a checkpoint
 	s := &specimen{name: "left", load: l, closed: closed}
 	if closed {
 		s.name = "closed"
@@ -70,7 +70,7 @@ func newSpecimen(t testing.TB, closed, small bool) *specimen {
 	return s
 }
 
-// mem returns a file system with the first size bytes of the database, all durable.
+// mem returns a file system with the first size bytes of the database, all of them durable.
 func (s *specimen) mem(size int) *vfs.Mem {
 	m := vfs.NewMem(0)
 	m.WithoutCrashes()
@@ -90,8 +90,9 @@ func (s *specimen) mem(size int) *vfs.Mem {
 	return m
 }
 
-// judge opens a damaged database read-only and then for writing. It must be refused, or show the last state, or one that a torn tail may
-// leave. A record that was shown is right, also in a database that turns out to be damaged later.
+// judge opens a damaged database read-only and then for writing. The database must be refused, or show the last
+// state or one that a torn tail may leave. Records that were shown must be right even if damage is found
+// afterwards.
 func (s *specimen) judge(mem *vfs.Mem, oldest int) (refused bool, err error) {
 	for _, readOnly := range []bool{true, false} {
 		if refused, err = s.judgeOpen(mem, oldest, readOnly); err != nil {
@@ -101,7 +102,8 @@ func (s *specimen) judge(mem *vfs.Mem, oldest int) (refused bool, err error) {
 	return refused, err
 }
 
-// damageMemory is how much a damaged file may make an open and all reading take beyond MemoryLimit, in bytes.
+// damageMemory is how many bytes beyond MemoryLimit a damaged file may make an open and the reading of everything
+// allocate.
 const damageMemory = 64 << 20
 
 func (s *specimen) judgeOpen(mem *vfs.Mem, oldest int, readOnly bool) (refused bool, err error) {
@@ -135,7 +137,8 @@ func (s *specimen) judgeOpen(mem *vfs.Mem, oldest int, readOnly bool) (refused b
 	})
 }
 
-// frugal calls fn, which must not panic nor allocate more than so many bytes, and notes that something goes on.
+// frugal calls fn, which must not panic and must not allocate more than the given number of bytes, and reports
+// progress.
 func frugal(most int64, fn func() (bool, error)) (refused bool, err error) {
 	crashProgress.Add(1)
 	defer func() {
@@ -160,11 +163,11 @@ func damageOnly(err error) error {
 	return fmt.Errorf("neither ErrCorrupt nor ErrFormat: %w", err)
 }
 
-// TestCrashDamage damages databases in many ways, one at a time: each bit (some of them, unless there is time for all), each length,
-// sectors and pages overwritten, pages changed under right checksums.
+// TestCrashDamage damages databases in many ways, one at a time: every bit (or some, unless there is time for all),
+// every length, sectors and pages overwritten, and pages changed with their checksums corrected.
 func TestCrashDamage(t *testing.T) {
 	inTurn(t)
-	limit := 6 * time.Second // for each specimen and way: several times what they take, unless other processes have the processors
+	limit := 6 * time.Second // for each specimen and kind of damage: several times what is needed, unless other processes use the processors
 	if *crashTime > 0 {
 		limit = *crashTime
 	}
@@ -178,9 +181,11 @@ func TestCrashDamage(t *testing.T) {
 	}
 }
 
-// damage runs one kind of damage until the time is over or all is done, some of it unless a time was asked for, and reports how it went.
+// damage applies one kind of damage until it is done or the time is over, and reports how much was done. Unless a
+// time was given on the command line, it does a part of the work.
 func (s *specimen) damage(t *testing.T, limit time.Duration, total int, try func(n int) (refused bool, name string, err error)) {
-	// The collector runs rarely; without the limit what is allocated while it works would let it run ever more rarely.
+	// The garbage collector runs rarely. Without a memory limit, what is allocated while it runs would make it run
+	// even more rarely.
 	percent, most := debug.SetGCPercent(1000), debug.SetMemoryLimit(512<<20)
 	defer func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(most) }()
 	end := time.Now().Add(limit)
@@ -204,25 +209,25 @@ func (s *specimen) damage(t *testing.T, limit time.Duration, total int, try func
 	t.Logf("%d bytes: %d of %d, %d refused", len(s.file), done, total, refused)
 }
 
-// flipBits flips single bits, in the order of a shuffle, but first some of superblocks and heads of pages. All are looked at read-only,
-// where the file stays as it is, and some opened for writing.
+// flipBits flips single bits in a random order, beginning with some in superblocks and page headers. Each database
+// is opened read-only, which leaves the file as it is, and some are also opened for writing.
 func (s *specimen) flipBits(t *testing.T, limit time.Duration) {
 	rng := rand.New(rand.NewPCG(*crashFrom, 11))
 	whole := s.mem(len(s.file))
 	defer whole.Release()
 	oldest := s.oldest
 	if !s.closed {
-		oldest = s.hist.last() - 1 // each group but the last one is vouched for by the next
+		oldest = s.hist.last() - 1 // each group except the last is covered by the next one
 	}
 	bits := len(s.file) * 8
-	stride := 1_000_003 // a prime: all bits in turn, neighbours far apart
+	stride := 1_000_003 // a prime, so that all bits are visited and successive ones are far apart
 	const special = 3000
 	s.damage(t, limit, special+bits, func(n int) (bool, string, error) {
 		bit := int64((n - special) * stride % bits)
 		switch {
 		case n < special/3: // a superblock
 			bit = rng.Int64N(2)*logstore.PageSize*8 + rng.Int64N(512*8)
-		case n < special: // the head of some page
+		case n < special: // the header of a page
 			bit = rng.Int64N(int64(len(s.file))/logstore.PageSize)*logstore.PageSize*8 + rng.Int64N(64*8)
 		}
 		flip(whole, bit)
@@ -242,10 +247,10 @@ func (s *specimen) cut(t *testing.T, limit time.Duration) {
 	total := len(s.file) / vfs.SectorSize
 	stride := 1
 	if *crashTime == 0 {
-		stride = 7 // coprime to the sectors of a page
+		stride = 7 // coprime to the number of sectors in a page
 	}
 	s.damage(t, limit, total/stride, func(n int) (bool, string, error) {
-		size := (1 + n*stride) * vfs.SectorSize // a file of no bytes is an empty database
+		size := (1 + n*stride) * vfs.SectorSize // not 0, as an empty file is an empty database
 		mem := s.mem(size)
 		defer mem.Release()
 		refused, err := s.judge(mem, s.oldest)
@@ -253,7 +258,7 @@ func (s *specimen) cut(t *testing.T, limit time.Duration) {
 	})
 }
 
-// overwriteSectors replaces sectors by zeros, by noise, or by those of another page of the file.
+// overwriteSectors replaces sectors by zeros, by random bytes, or by sectors of another page of the file.
 func (s *specimen) overwriteSectors(t *testing.T, limit time.Duration) {
 	rng := rand.New(rand.NewPCG(*crashFrom, 12))
 	whole := s.mem(len(s.file))

@@ -17,24 +17,24 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A fault makes an operation fail, or that one and all of its kind that follow, also of handles opened later.
+// A fault makes one operation fail, or that one and all later ones of its kind, even on handles opened later.
 type fault struct {
 	name   string
 	kinds  []vfs.Kind
 	err    error
-	part   bool // of a write the first half is carried out
+	part   bool // the first half of a failing write is carried out
 	sticky bool
-	full   bool // if sticky, the device has no room from then on: what has no space cannot be written either
-	at     int  // the first operation seen that may fail; operations are counted from 0
+	full   bool // if sticky, the device has no room from then on, so that even a write fails if its place has no space yet
+	at     int  // number of the first operation that may fail, counted from 0
 	seen   int
-	struck int // times that it has struck
-	writes int // of these, writes
+	struck int // how many operations have failed
+	writes int // how many of these were writes
 
-	phase string    // what goes on
-	ops   []faultOp // that were seen
+	phase string    // what is being done
+	ops   []faultOp // operations seen
 }
 
-// faultOp is where a fault may strike.
+// faultOp is an operation that a fault may make fail.
 type faultOp struct {
 	kind  vfs.Kind
 	phase string
@@ -46,10 +46,10 @@ var faults = []fault{
 	{name: "half a write", err: syscall.EIO, part: true, kinds: []vfs.Kind{vfs.OpWrite, vfs.OpWriteVec}},
 	{name: "half a write, then no space", err: syscall.ENOSPC, part: true, kinds: []vfs.Kind{vfs.OpWrite, vfs.OpWriteVec}},
 	{name: "failed sync", err: syscall.EIO, kinds: []vfs.Kind{vfs.OpDatasync}},
-	{name: "no room to grow", err: syscall.ENOSPC, full: true, kinds: []vfs.Kind{vfs.OpAllocate}}, // also where there is space, as XFS does
+	{name: "no room to grow", err: syscall.ENOSPC, full: true, kinds: []vfs.Kind{vfs.OpAllocate}}, // even for a place that has space, as on XFS
 }
 
-// strike returns the error of an operation that is to fail.
+// strike returns an error if the operation is to fail.
 func (f *fault) strike(op vfs.Op, m *vfs.Mem) error {
 	if f == nil {
 		return nil
@@ -71,7 +71,8 @@ func (f *fault) strike(op vfs.Op, m *vfs.Mem) error {
 	return f.err
 }
 
-// TestCrashFaults lets each operation of a tour through everything that the engine does fail in turn, in each way, once and for ever.
+// TestCrashFaults runs a tour through everything that the engine does, and makes each operation fail in turn, in
+// each way, once or from then on.
 func TestCrashFaults(t *testing.T) {
 	struck := map[faultOp]int{}
 	runs := 0
@@ -93,8 +94,8 @@ func TestCrashFaults(t *testing.T) {
 	}
 }
 
-// testFaultSeed runs one tour with each fault at each operation that it can strike, as long as there is time; with most of a second
-// tour's time to come, some of them.
+// testFaultSeed runs the tour of a seed once for each fault and each operation that it can affect, in random order and
+// as long as there is time. Without a time or a seed from the command line, it runs at most 150 of them.
 func testFaultSeed(t *testing.T, seed uint64, end time.Time, struck map[faultOp]int) (runs int) {
 	none := &fault{}
 	runFault(t, seed, none)
@@ -149,8 +150,9 @@ func runFault(t *testing.T, seed uint64, f *fault) {
 	})
 }
 
-// tour does some of everything: creation, commits of all sizes while the file grows, batches, background work step by step, checkpoints,
-// recovery after a power cut and after a kill, with redo and without, and a clean end.
+// tour does some of everything: it creates a database, makes commits of all sizes while the file grows, batches,
+// background work step by step and checkpoints, recovers after a power failure and after a kill, with and without
+// redo, and closes cleanly.
 func (r *runner) tour() error {
 	enter := func(phase string) {
 		if r.fault != nil {
@@ -210,7 +212,7 @@ func (r *runner) tour() error {
 	return r.reopen()
 }
 
-// large commits a value that goes to private segments, in some tours.
+// large commits a value that is stored in private segments, in some tours.
 func (r *runner) large() error {
 	if r.rng.IntN(3) != 0 {
 		return nil
@@ -218,11 +220,12 @@ func (r *runner) large() error {
 	return r.commit([]op{{key: []byte(r.load.key(0)), value: randomBytes(r.rng, 1<<20+r.rng.IntN(1<<17))}})
 }
 
-// leastTurning is the number of segments in which a log can turn: the tail, its successor, two checkpoints and a flush.
+// leastTurning is the least number of segments with which a log can reuse its file: the tail, its successor, two
+// checkpoints and a flush.
 const leastTurning = 6
 
-// makeRoom deletes a record of a database on a full disk, which must be possible, but in a file that never came to have the reserve, or where
-// the system refuses all writes, as it has done when the engine looked for space that it has.
+// makeRoom deletes a record of a database on a full disk. This must succeed, except in a file that never had the
+// reserve, or if the system refuses all writes, as it did when the engine tried to find space that it already has.
 func (r *runner) makeRoom() error {
 	if r.fault.sticky && r.fault.writes > 0 || fileSize(r.mem) < leastTurning*int64(r.load.segmentPages)*logstore.PageSize {
 		return nil
@@ -235,7 +238,7 @@ func (r *runner) makeRoom() error {
 		if err := r.commit([]op{{key: []byte(key)}}); err != nil || r.full == full {
 			return err
 		}
-		// What an open reader sees stays, in a small file perhaps all of it.
+		// What an open transaction sees stays, which may be all of a small file.
 		for _, s := range r.snaps {
 			s.tx.Rollback()
 		}
@@ -252,8 +255,8 @@ func (r *runner) makeRoom() error {
 	return nil
 }
 
-// TestCrashFailedGrowth: the sync of a growth fails, and what the system then takes for durable is not. Another handle sees the larger
-// file, uses it and must not lose it.
+// TestCrashFailedGrowth: the sync of a growth of the file fails, and the system then assumes that more is durable
+// than is. Another handle sees the longer file and uses it. It must not lose it.
 func TestCrashFailedGrowth(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -274,7 +277,7 @@ func TestCrashFailedGrowth(t *testing.T) {
 		}
 		return nil
 	}), ErrFailed)
-	db.Close() // tells of the failure or not
+	db.Close() // it may or may not report the failure
 	mem.OnOp(nil)
 	db, err = openEngine(mem, crashPath, o)
 	require.NoError(t, err)
@@ -291,7 +294,7 @@ func TestCrashFailedGrowth(t *testing.T) {
 	}
 }
 
-// afterFault looks at what is left once an action has failed with the given error.
+// afterFault examines the state after an action has failed with the given error.
 func (r *runner) afterFault(cause error) error {
 	if !errors.Is(cause, r.fault.err) || errors.Is(cause, ErrCorrupt) {
 		return fmt.Errorf("wrong error: %w", cause)
@@ -306,7 +309,8 @@ func (r *runner) afterFault(cause error) error {
 	r.abandon()
 	r.opened = false
 	r.hook()
-	// The process goes on with another handle, or dies, or the power fails; each time with what the fault has left.
+	// The process continues with another handle, or dies, or the power fails, each time with what the fault has
+	// left.
 	r.images, r.oneIn = 6, 20
 	r.image("kill", r.mem.Clone, true)
 	for range 4 {
@@ -328,12 +332,13 @@ func (r *runner) afterFault(cause error) error {
 	return r.verify()
 }
 
-// mayBeLost reports whether an error is what reading says of a value that was not synced before a failure. In Durable mode none is shown.
+// mayBeLost reports whether a read returned the error for a value that was not synced before a failure. In Durable
+// mode, no such values are shown.
 func (r *runner) mayBeLost(err error) bool {
 	return Durability(r.opts.Durability) != Durable && errors.Is(err, ErrFailed)
 }
 
-// poisoned makes sure that a failed handle refuses to write and shows what is durable, and nothing that may be lost.
+// poisoned checks that a handle that has failed refuses to write, and shows only what is durable.
 func (r *runner) poisoned(cause error) error {
 	if r.db.engine.Failed() == nil {
 		return fmt.Errorf("the handle has not failed: %w", cause)
@@ -354,12 +359,12 @@ func (r *runner) poisoned(cause error) error {
 	if err := r.checkVisible(); err != nil {
 		return err
 	}
-	for range 2 { // the second time all that was not synced is gone
+	for range 2 { // the second time, everything that was not synced is gone
 		if _, err := r.identify(r.db, r.acked); err != nil && !r.mayBeLost(err) {
 			return fmt.Errorf("reading after a failure: %w", err)
 		}
 		if r.rng.IntN(2) == 0 {
-			break // another handle, or the next process, may find it in the cache still
+			break // another handle or the next process may still find it in the cache
 		}
 		r.mem.Evict()
 	}

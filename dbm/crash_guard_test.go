@@ -12,13 +12,13 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A guardian makes sure that durable pages stay as they are until their segment is reused, and that no segment is reused that either
-// superblock needs. It reads the file by what the format says, not by the engine's code.
+// A guardian checks that durable pages are not changed until their segment is reused, and that no segment is reused
+// that either superblock needs. It interprets the file by the documented format and does not use the engine's code.
 type guardian struct {
 	r      *runner
 	synced bool           // the last operation was a Datasync
-	needed map[int64]bool // segments that the durable superblocks lead to
-	before []saved        // durable pages that the write under way touches
+	needed map[int64]bool // segments that can be reached from the durable superblocks
+	before []saved        // durable pages that the current write touches
 }
 
 type saved struct {
@@ -26,7 +26,7 @@ type saved struct {
 	data []byte
 }
 
-// superview is what a superblock says.
+// superview is the content of a superblock.
 type superview struct {
 	valid        bool
 	segmentPages int64
@@ -49,7 +49,7 @@ func viewSuperblock(p []byte) (v superview) {
 	}
 }
 
-// content reads the file, as the system has it, without an operation that a hook would see.
+// content reads the file as the system shows it, without an operation that a hook would see.
 func content(mem *vfs.Mem, off, n int64) []byte {
 	b := make([]byte, n)
 	if f, err := mem.Open(crashPath, os.O_RDONLY, 0); err == nil {
@@ -59,7 +59,7 @@ func content(mem *vfs.Mem, off, n int64) []byte {
 	return b
 }
 
-// view returns the file as the system has it, to be looked at only, and not after the next operation.
+// view returns the file as the system shows it. It must not be changed, nor used after the next operation.
 func view(mem *vfs.Mem) []byte {
 	f, err := mem.Open(crashPath, os.O_RDONLY, 0)
 	if err != nil {
@@ -87,7 +87,7 @@ func fileSize(mem *vfs.Mem) int64 {
 	return n
 }
 
-// seen is called at each operation, before it is carried out and after the one before it was.
+// seen is called before each operation is carried out, and after the previous one was.
 func (g *guardian) seen(op vfs.Op) {
 	mem := g.r.mem
 	for _, s := range g.before {
@@ -101,8 +101,8 @@ func (g *guardian) seen(op vfs.Op) {
 	g.synced = op.Kind == vfs.OpDatasync
 }
 
-// voids tells whether a page became what recovery makes of one of a group that was cut off: zero but for the number, which is newer than
-// what either checkpoint needs.
+// voids reports whether a page was changed to what recovery writes over the pages of an incomplete group: zero
+// except for a number, which is newer than what either checkpoint needs.
 func (g *guardian) voids(before, after []byte) bool {
 	group := binary.LittleEndian.Uint64(before[16:])
 	for slot := range int64(2) {
@@ -115,7 +115,7 @@ func (g *guardian) voids(before, after []byte) bool {
 	return bytes.Equal(after, void)
 }
 
-// refresh finds out in which segments the durable superblocks have a checkpoint or a scan start.
+// refresh finds the segments in which the durable superblocks have a checkpoint or the start of a scan.
 func (g *guardian) refresh() {
 	if !g.synced && g.needed != nil {
 		return
@@ -128,7 +128,7 @@ func (g *guardian) refresh() {
 	}
 }
 
-// check is asked before each write.
+// check is called before each write.
 func (g *guardian) check(name string, off, n int64) error {
 	g.refresh()
 	mem, size := g.r.mem, int64(g.r.load.segmentPages)
@@ -155,7 +155,7 @@ func (g *guardian) check(name string, off, n int64) error {
 	return nil
 }
 
-// validPage reports whether the checksum of a page of the log fits.
+// validPage reports whether a page of the log has the right checksum.
 func validPage(p []byte, salt uint64, page int64) bool {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], salt)
@@ -164,7 +164,7 @@ func validPage(p []byte, salt uint64, page int64) bool {
 	if p[5]&4 == 0 {
 		return crc32.Update(crc, castagnoli, p[4:]) == binary.LittleEndian.Uint32(p)
 	}
-	end := binary.LittleEndian.Uint16(p[12:]) // of a growing page
+	end := binary.LittleEndian.Uint16(p[12:]) // of a page that is still being filled
 	if end < 40 || end > logstore.PageSize {
 		return false
 	}
@@ -174,7 +174,7 @@ func validPage(p []byte, salt uint64, page int64) bool {
 	return crc == binary.LittleEndian.Uint32(p[8:])
 }
 
-// damageSuperblock flips a bit of one superblock, if both are whole, and returns what it did.
+// damageSuperblock flips a bit of one superblock, if both are intact, and returns a description.
 func damageSuperblock(mem *vfs.Mem, rng *rand.Rand) string {
 	for slot := range int64(2) {
 		if !viewSuperblock(content(mem, slot*logstore.PageSize, 512)).valid {
@@ -186,7 +186,7 @@ func damageSuperblock(mem *vfs.Mem, rng *rand.Rand) string {
 	return fmt.Sprintf(" superblock %d damaged", slot)
 }
 
-// flip changes one bit of the file, durably.
+// flip flips one bit of the file durably.
 func flip(mem *vfs.Mem, bit int64) {
 	b := content(mem, bit/8, 1)
 	b[0] ^= 1 << (bit % 8)

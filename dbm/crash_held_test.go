@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCrashHeldReaders: snapshots are held over many checkpoints, in which pages that they see die and others are born and die between two
-// of them, and space that no snapshot shows is used again. Crashes at any operation leave what the model says, and each snapshot shows its
-// state until it ends.
+// TestCrashHeldReaders: snapshots are held during many checkpoints. Meanwhile pages that they see are replaced,
+// other pages are written and replaced between two of them, and space that no snapshot sees is reused. A crash at
+// any operation leaves what the model allows, and each snapshot shows its state until it ends.
 func TestCrashHeldReaders(t *testing.T) {
 	var all census
 	held, thinned := 0, 0
@@ -37,8 +37,9 @@ func TestCrashHeldReaders(t *testing.T) {
 	}
 }
 
-// TestCrashOverwrites: transactions overwrite and delete their own records again and again when those have left memory, and free private
-// segments before they commit. These belong to nobody else: crashes at any operation leave what the model says.
+// TestCrashOverwrites: transactions overwrite and delete their own records many times after these have left memory,
+// and free private segments before they commit. Nobody else can see these segments. A crash at any operation leaves
+// what the model allows.
 func TestCrashOverwrites(t *testing.T) {
 	var all census
 	collapsed := uint64(0)

@@ -9,25 +9,27 @@ import (
 	"sort"
 )
 
-// A history is the model of a database: its records after each commit. State i is that after i commits; state 0 is empty.
+// A history is the model of a database: its records after each commit. State i is the state after i commits; state
+// 0 is empty.
 //
-// States are told apart by fingerprint. The newest one is kept whole, older ones are made of it by undoing commits.
+// States are identified by their fingerprints. The newest one is stored completely. Older ones are computed from it
+// by undoing commits.
 type history struct {
 	tip    map[string][]byte
 	states []fingerprint
-	undo   [][]change // undo[i] leads from state i+1 to state i
-	first  int        // oldest state that can be made
+	undo   [][]change // undo[i] turns state i+1 into state i
+	first  int        // oldest state that can be computed
 }
 
-// change is what a commit does to a key; a nil value means that the key is absent.
+// change is the effect of a commit on a key. A nil value means that the key is absent.
 type change struct {
 	key           string
 	before, after []byte
 }
 
-// fingerprint tells a set of records: with other records it differs, but for one case in 2^64.
+// fingerprint identifies a set of records. Two different sets have the same one with a probability of 1 in 2^64.
 type fingerprint struct {
-	sum     uint64 // of the hashes of all records
+	sum     uint64 // sum of the hashes of all records
 	records int
 }
 
@@ -55,7 +57,7 @@ func newHistory() *history {
 // last returns the number of the newest state.
 func (h *history) last() int { return len(h.states) - 1 }
 
-// commit appends a state. A nil value deletes.
+// commit appends a state. A nil value deletes the key.
 func (h *history) commit(writes map[string][]byte) {
 	f := h.states[h.last()]
 	var undo []change
@@ -76,7 +78,7 @@ func (h *history) commit(writes map[string][]byte) {
 	h.states, h.undo = append(h.states, f), append(h.undo, undo)
 }
 
-// rewind makes state i the newest.
+// rewind makes state i the newest one.
 func (h *history) rewind(i int) {
 	for h.last() > i {
 		n := h.last() - 1
@@ -95,12 +97,12 @@ func undoChanges(tip map[string][]byte, undo []change) {
 	}
 }
 
-// fork returns a history of its own that shares values with h.
+// fork returns an independent history that shares the values of h.
 func (h *history) fork() *history {
 	return &history{tip: maps.Clone(h.tip), states: slices.Clone(h.states), undo: slices.Clone(h.undo)}
 }
 
-// state makes state i.
+// state computes state i.
 func (h *history) state(i int) map[string][]byte {
 	m := maps.Clone(h.tip)
 	for n := h.last(); n > i; n-- {
@@ -109,7 +111,7 @@ func (h *history) state(i int) map[string][]byte {
 	return m
 }
 
-// find returns the newest state from least to most with the given fingerprint, -1 if there is none.
+// find returns the newest state from least to most with the given fingerprint, or -1 if there is none.
 func (h *history) find(f fingerprint, least, most int) int {
 	for i := min(most, h.last()); i >= least; i-- {
 		if h.states[i] == f {
@@ -119,7 +121,7 @@ func (h *history) find(f fingerprint, least, most int) int {
 	return -1
 }
 
-// explain says how the records found differ from the states that would be right.
+// explain describes how the records found differ from the possible states.
 func (h *history) explain(found map[string][]byte, f fingerprint, least, most int) string {
 	if i := h.find(f, 0, h.last()); i >= 0 {
 		return fmt.Sprintf("state %d where one of %d to %d belongs", i, least, most)

@@ -11,13 +11,13 @@ import (
 
 const maxCrashDepth = 3
 
-// A mode says at which operations of the main script images are taken, and which.
+// A mode determines at which operations of the main script images are taken, and which images.
 type mode uint8
 
 const (
-	here           mode = iota // some kind of image at some operations
-	everyPolicy                // all kinds, at every operation
-	everySubset                // and besides, of up to 12 units that are not synced, every subset
+	here           mode = iota // a random kind of image at some operations
+	everyPolicy                // all kinds at every operation
+	everySubset                // also every subset of the units that are not synced, if there are at most 12
 	everyOperation             // some kinds at every operation
 )
 
@@ -25,7 +25,7 @@ func (m mode) String() string {
 	return [...]string{"some images", "every policy", "every subset", "every operation"}[m]
 }
 
-// drawMode sets out what is to be examined. Short scripts are looked at closely, long ones here and there.
+// drawMode chooses what is to be examined. Short scripts are examined at every operation, long ones at some.
 func (c *trial) drawMode(rng *rand.Rand) {
 	switch rng.IntN(8) {
 	case 0:
@@ -37,7 +37,7 @@ func (c *trial) drawMode(rng *rand.Rand) {
 	}
 }
 
-// examine takes images of what crashes at this moment would leave, and runs on them.
+// examine takes images of what a crash at this moment would leave, and runs on them.
 func (r *runner) examine(op vfs.Op) {
 	if r.opened && r.dice.IntN(8) == 0 {
 		r.fail(r, r.checkVisible())
@@ -83,7 +83,7 @@ func (r *runner) subsets(op vfs.Op, units int) {
 	}
 }
 
-// cut takes images of power cuts.
+// cut takes images of power failures.
 func (r *runner) cut(op vfs.Op, policies ...vfs.Policy) {
 	for _, p := range policies {
 		seed := r.dice.Uint64()
@@ -91,10 +91,10 @@ func (r *runner) cut(op vfs.Op, policies ...vfs.Policy) {
 	}
 }
 
-// kill takes the image that the death of the process leaves.
+// kill takes the image that remains when the process is killed.
 func (r *runner) kill(op vfs.Op) { r.image(fmt.Sprintf("%v kill", op), r.mem.Clone, true) }
 
-// image runs on one image. One left by a kill still has unsynced changes, which a power cut may take.
+// image runs on one image. An image of a kill still has unsynced changes, which may be lost in a power failure.
 func (r *runner) image(name string, take func() *vfs.Mem, killed bool) {
 	if r.err != nil || r.images <= 0 {
 		return
@@ -143,9 +143,9 @@ func (r *runner) image(name string, take func() *vfs.Mem, killed bool) {
 	mem = c.mem
 }
 
-// goOn works with the database of an image, which is open, and looks at the result.
+// goOn uses the opened database of an image and checks the result.
 func (r *runner) goOn(killed bool) error {
-	if killed && r.depth < maxCrashDepth { // what Open has shown must not be in the system's cache only
+	if killed && r.depth < maxCrashDepth { // what Open has shown must not be only in the system's cache
 		r.image("then cut", func() *vfs.Mem { return r.mem.Crash(vfs.KeepNone, 0) }, false)
 	}
 	if err := r.commit(r.load.draw(r.rng, r.mem)); err != nil {
@@ -166,16 +166,16 @@ func (r *runner) goOn(killed bool) error {
 	return r.verify()
 }
 
-// checkVisible looks at the database in the middle of something. In Durable mode nobody can see what is not durable: what is seen now
-// must be there after any crash from now on.
+// checkVisible checks the database in the middle of an operation. In Durable mode nobody can see what is not
+// durable, so what is visible now must be there after any later crash.
 func (r *runner) checkVisible() error {
 	if Durability(r.opts.Durability) != Durable || r.db == nil {
 		return nil
 	}
 	read := scan
-	if r.db.engine.Redoing() { // this may be in the middle of it
+	if r.db.engine.Redoing() { // it may be called in the middle of redo
 		read = r.lookUp
-	} else if r.db.engine.Pending() { // a scan would wait for whoever has the token, who waits for this
+	} else if r.db.engine.Pending() { // a scan would wait for the holder of the token, which waits for this function
 		return nil
 	}
 	f, err := read(r.db, nil)
@@ -188,7 +188,7 @@ func (r *runner) checkVisible() error {
 	if r.hist.find(f, r.acked, r.hist.last()) < 0 {
 		return fmt.Errorf("a view shows state %d; %d commits were acknowledged", r.hist.find(f, 0, r.hist.last()), r.acked)
 	}
-	for r.hist.states[r.safe] != f { // the oldest of those that look like this
+	for r.hist.states[r.safe] != f { // the oldest of the states with the same records
 		r.safe++
 	}
 	r.alive = max(r.alive, r.safe)

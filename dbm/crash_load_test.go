@@ -15,27 +15,28 @@ import (
 // crashPath is the name of the database in each file system of a crash test.
 const crashPath = "db"
 
-// A load is what the transactions of a crash test write: drawn once for a seed, shared by all runs of it.
+// A load describes what the transactions of a crash test write. It is drawn once per seed and shared by all runs
+// with the seed.
 type load struct {
 	segmentPages uint32
-	keys         int // of the key space
-	style        int // of its keys
-	longEvery    int // every so many keys one is longer than fits a leaf; 0 = none
-	ops          int // most of a transaction
-	deletes      int // of 100 ops
-	big          int // bytes of the largest value, of which there are few
-	bigShare     int // of 1,000 values, those of up to big bytes
-	middle       int // of 100 values, those that may take a page or two
-	even         int // bytes of most values, so that leaves change without splits or merges; 0 = all sizes
+	keys         int // number of possible keys
+	style        int // form of the keys
+	longEvery    int // one in so many keys is too long for a leaf; 0 = none
+	ops          int // most ops of a transaction
+	deletes      int // how many of 100 ops are deletes
+	big          int // length of the largest values, of which there are few
+	bigShare     int // how many of 1,000 values may have that length
+	middle       int // how many of 100 values may have a page or two
+	even         int // length of most values, so that leaves change without splits or merges; 0 = all lengths
 	memoryLimit  int64
 	redoLimit    int64
 	stepPages    int
-	maxFile      int64    // bytes of the file; 0 = no limit
-	steps        int      // of the main script
-	preload      int      // transactions that come before it
-	durability   int      // 0 to 2: all opens have it; 3: each its own
-	rewrites     bool     // transactions overwrite their own records when those have left memory
-	holds        int      // snapshots that are held at most, for long; 0: 3, not for long
+	maxFile      int64    // largest size of the file; 0 = no limit
+	steps        int      // steps of the main script
+	preload      int      // transactions before it
+	durability   int      // 0 to 2: of all opens; 3: drawn for each open
+	rewrites     bool     // transactions overwrite their own records after these have left memory
+	holds        int      // most snapshots held at once, each for long; 0: three, not for long
 	made         []string // keys
 }
 
@@ -64,14 +65,14 @@ func drawLoad(rng *rand.Rand) *load {
 		l.longEvery = 3 + rng.IntN(20)
 	}
 	switch kind := rng.IntN(8); kind {
-	case 0, 1, 2: // a tree of some height, changed in few places at a time
+	case 0, 1, 2: // a tree of some height that changes in few places at a time
 		l.keys, l.style, l.longEvery = 100+rng.IntN(400<<(rng.IntN(8)/6)), 1+rng.IntN(2), 0
 		l.preload, l.ops, l.deletes, l.middle = 12, 40, 20, 5
 		l.redoLimit = int64(1) << (15 + rng.IntN(4))
 		if kind == 0 { // three levels
 			l.keys, l.style, l.ops, l.preload = 1200, 2, 150, 20
 		}
-	case 3: // a small file whose segments are used again before anything is synced, with checkpoints only for want of room
+	case 3: // a small file whose segments are reused before anything is synced, with checkpoints only when room is needed
 		l.segmentPages, l.keys, l.style, l.longEvery = 8, 20+rng.IntN(40), 3, 0
 		l.big, l.bigShare, l.middle, l.deletes = 30<<10, rng.IntN(60), rng.IntN(10), 20
 		l.durability, l.redoLimit, l.preload = 1+rng.IntN(2), 1<<20, 0
@@ -81,9 +82,9 @@ func drawLoad(rng *rand.Rand) *load {
 	if rng.IntN(3) == 0 {
 		l.maxFile = int64(l.segmentPages) * logstore.PageSize * (6 + rng.Int64N(60))
 	}
-	// Drawn apart, by what was drawn before, so that other scripts stay as they were.
+	// These are drawn from a separate source, so that other scripts stay as they were.
 	dice := rand.New(rand.NewPCG(uint64(l.keys), uint64(l.redoLimit)))
-	if dice.IntN(3) == 0 { // many leaves with the same keys all the time: most flushes leave some behind
+	if dice.IntN(3) == 0 { // many leaves keep the same keys: most flushes leave some leaves behind
 		l.keys, l.even, l.deletes = 60+dice.IntN(300), 200+dice.IntN(800), dice.IntN(4)
 		l.ops, l.middle, l.bigShare = 1+dice.IntN(10), 0, dice.IntN(8)
 		l.preload, l.redoLimit, l.memoryLimit = 4, int64(1)<<(15+dice.IntN(3)), 4<<20
@@ -92,7 +93,7 @@ func drawLoad(rng *rand.Rand) *load {
 	return l
 }
 
-// String leaves out the keys.
+// String describes the load without its keys.
 func (l *load) String() string {
 	l = &[]load{*l}[0]
 	l.made = nil
@@ -100,7 +101,7 @@ func (l *load) String() string {
 	return fmt.Sprintf("%+v", *(*plain)(l))
 }
 
-// options draws those of one open.
+// options draws the options of one open.
 func (l *load) options(rng *rand.Rand) mvcc.Options {
 	o := (&Options{}).engine()
 	o.Manual, o.LastSlots = true, 1<<8
@@ -115,9 +116,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 		d = rng.IntN(3)
 	}
 	o.Durability = mvcc.Durability(d)
-	// Drawn apart, by what was drawn before, so that scripts stay as they were.
+	// These are drawn from a separate source, so that scripts stay as they were.
 	dice := rand.New(rand.NewPCG(uint64(l.keys), uint64(d)<<32|o.Store.ChunkPages))
-	if dice.IntN(2) == 0 { // what is redone, and what is large, is written in the middle of that
+	if dice.IntN(2) == 0 { // what is redone and what is large is written before its batch is complete
 		o.Shares.Batch = int64(1+dice.IntN(8)) << 12
 	}
 	if dice.IntN(2) == 0 { // write sets leave memory
@@ -129,20 +130,20 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	if dice.IntN(3) > 0 { // flushes leave leaves behind
 		o.PartBytes = int64(1+dice.IntN(4)) << 12
 	}
-	if dice.IntN(2) == 0 { // merges go on aside
+	if dice.IntN(2) == 0 { // merges run aside
 		o.BackgroundOps = 2 + dice.IntN(30)
-		if dice.IntN(4) > 0 { // small commits are left for them also where they are synced
+		if dice.IntN(4) > 0 { // small commits are left to such merges even in modes that sync them
 			o.BackgroundOps, o.DeferOps = 2+dice.IntN(6), 1+dice.IntN(2)
 		}
 	}
-	if dice.IntN(2) == 0 { // scans have values move
+	if dice.IntN(2) == 0 { // scans cause values to be moved
 		o.ScanOften = 1
 	}
 	if dice.IntN(4) > 0 { // ranges are cut
 		o.CutFrom = 3 + dice.Int64N(30)
 	}
 	o.SyncBeside = dice.IntN(2) == 0
-	if dice.IntN(3) > 0 { // flushes leave behind what the tree lacks, where merges go on in the background
+	if dice.IntN(3) > 0 { // flushes leave out what the tree lacks, if merges run in the background
 		o.Lag = 1 << 20
 	}
 	return o
@@ -162,7 +163,7 @@ func (l *load) makeKey(n int) string {
 	if l.longEvery > 0 && n%l.longEvery == 0 {
 		size := 1001 + int(binary.BigEndian.Uint32(b[:]))%3000
 		if n%(5*l.longEvery) == 0 {
-			size = min(64<<10, int(l.segmentPages-5)*logstore.PageSize) // and its run fits a segment
+			size = min(64<<10, int(l.segmentPages-5)*logstore.PageSize) // so that its run fits in a segment
 		}
 		return string(append(bytes.Repeat([]byte{'l'}, size-8), b[:]...))
 	}
@@ -171,22 +172,22 @@ func (l *load) makeKey(n int) string {
 		return string(b[:1+n%8]) + string(rune('a'+n%26)) + string(b[:4])
 	case 1: // one long common prefix
 		return string(append(bytes.Repeat([]byte{'p'}, 700), b[:3]...))
-	case 2: // separators take hundreds of bytes
+	case 2: // separators have hundreds of bytes
 		return string(b[7:]) + string(append(bytes.Repeat([]byte{'s'}, 460), byte(n>>8), byte(n)))
-	case 4: // most separators take hundreds of bytes, and inner nodes have few children
+	case 4: // most separators have hundreds of bytes, and inner nodes have few children
 		return fmt.Sprintf("%04d%0480d", n/4, n%4)
 	}
 	return string(b[:3])
 }
 
-// op is one write of a transaction; a nil value deletes.
+// op is one write of a transaction. A nil value deletes the key.
 type op struct{ key, value []byte }
 
 // draw returns the ops of a transaction.
 func (l *load) draw(rng *rand.Rand, mem *vfs.Mem) []op {
 	ops := make([]op, 1+rng.IntN(1+rng.IntN(l.ops)))
 	from, span := 0, l.keys
-	if rng.IntN(4) == 0 { // neighbours
+	if rng.IntN(4) == 0 { // neighboring keys
 		span = min(l.keys, 2*len(ops))
 		from = rng.IntN(l.keys - span + 1)
 	}
@@ -208,7 +209,7 @@ func (l *load) drawAll(rng *rand.Rand) []op {
 	return ops
 }
 
-// drawClearing returns ops that delete so many neighbours of the key space.
+// drawClearing returns ops that delete the given number of neighboring keys.
 func (l *load) drawClearing(rng *rand.Rand, n int) []op {
 	from := rng.IntN(l.keys - n + 1)
 	ops := make([]op, n)
@@ -218,7 +219,8 @@ func (l *load) drawClearing(rng *rand.Rand, n int) []op {
 	return ops
 }
 
-// between returns the range from the lesser of two keys to the greater one, or to the end if they are one, and ops that delete all keys in it.
+// between returns the range from the lesser of two keys to the greater one, or to the end if they are equal, and
+// ops that delete all keys in the range.
 func (l *load) between(a, b []byte) (from, to []byte, ops []op) {
 	switch bytes.Compare(a, b) {
 	case -1:
@@ -264,7 +266,7 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b[:n:n]
 }
 
-// copyOfPages returns a value whose raw pages, in a run without a long key, are pages of the file.
+// copyOfPages returns a value whose raw pages, in a run without a long key, look like pages of the file.
 func copyOfPages(rng *rand.Rand, mem *vfs.Mem, n int) []byte {
 	const runFirstBytes = logstore.BodySize - 16
 	v := make([]byte, runFirstBytes+n&^(logstore.PageSize-1))
@@ -281,7 +283,7 @@ func copyOfPages(rng *rand.Rand, mem *vfs.Mem, n int) []byte {
 	return v
 }
 
-// effect returns what ops do in the end, as a history takes it.
+// effect returns the combined changes of ops, in the form that a history needs.
 func effect(ops []op) map[string][]byte {
 	m := make(map[string][]byte, len(ops))
 	for _, o := range ops {

@@ -15,14 +15,14 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A sealer changes pages of a database and makes all checksums and digests right again, as somebody would who wants to harm. It goes by
-// the format, not by the engine's code.
+// A sealer changes pages of a database and then corrects all checksums and digests, as an attacker would. It
+// follows the documented format and does not use the engine's code.
 type sealer struct {
 	file    []byte
-	segment int         // bytes
-	chain   []int       // headers and pages of the log in order, from the older superblock's checkpoint or scan start on
-	first   uint32      // digest before the chain
-	sealed  map[int]int // all pages with a right checksum, and the header of their segment
+	segment int         // size in bytes
+	chain   []int       // headers and pages of the log in order, beginning with the older superblock's checkpoint or scan start
+	first   uint32      // digest before the first page of chain
+	sealed  map[int]int // all pages with a right checksum, with the headers of their segments
 	pages   []int       // the same in order
 }
 
@@ -106,15 +106,15 @@ func (s *sealer) rawPages(a int) int {
 	return (n+logstore.PageSize-1)/logstore.PageSize - 1
 }
 
-// extend continues a digest by the checksum of a page.
+// extend adds the checksum of a page to a digest.
 func extend(digest, crc uint32) uint32 {
 	return crc32.Update(digest, castagnoli, le.AppendUint32(nil, crc))
 }
 
-// seal makes the checksums and digests right.
+// seal corrects the checksums and digests.
 func (s *sealer) seal() {
 	before := map[int]uint32{} // digests before pages of the chain
-	behind := map[int]uint32{} // and behind the last one of a segment
+	behind := map[int]uint32{} // digests after the last page of a segment
 	digest, size := s.first, s.segment/logstore.PageSize
 	for _, a := range s.chain {
 		before[a], behind[a/size] = digest, digest
@@ -144,7 +144,7 @@ func (s *sealer) seal() {
 		for _, at := range []int{superRun, superStart} {
 			segment, page := int(le.Uint32(p[at+posSegment:])), int(le.Uint32(p[at+posPage:]))
 			d, ok := before[segment*size+page]
-			if page >= size { // the group starts in the successor
+			if page >= size { // the group begins in the next segment
 				d, ok = behind[segment]
 			}
 			if ok {
@@ -180,14 +180,14 @@ func (s *sealer) sum(a, header int) {
 		le.PutUint32(p, crc32.Update(crc, castagnoli, p[4:]))
 		return
 	}
-	end := min(max(int(le.Uint16(p[growingEnd:])), logstore.MuxSize), logstore.PageSize) // one that is out of bounds has no right checksum
+	end := min(max(int(le.Uint16(p[growingEnd:])), logstore.MuxSize), logstore.PageSize) // if it is out of bounds, there is no right checksum
 	for _, part := range [][]byte{p[4:8], p[16:end], p[growingEnd:16]} {
 		crc = crc32.Update(crc, castagnoli, part)
 	}
 	le.PutUint32(p[growingCRC:], crc)
 }
 
-// crc returns the checksum that a page bears.
+// crc returns the checksum stored in a page.
 func (s *sealer) crc(a int) uint32 {
 	p := s.page(a)
 	if p[muxFlags]&flagGrowing != 0 {
@@ -196,7 +196,7 @@ func (s *sealer) crc(a int) uint32 {
 	return le.Uint32(p)
 }
 
-// mutate makes some changes and returns what it did.
+// mutate makes some changes and returns a description.
 func (s *sealer) mutate(rng *rand.Rand) (what string) {
 	for range 1 + rng.IntN(3) {
 		var a int
@@ -235,7 +235,7 @@ func (s *sealer) mutate(rng *rand.Rand) (what string) {
 	return what
 }
 
-// oddNumber returns a number at a limit of something, or the address of a page.
+// oddNumber returns a number near a limit, or the address of a page.
 func oddNumber[T uint16 | uint32 | uint64](rng *rand.Rand, s *sealer) T {
 	limits := []uint64{0, 1, 2, 0x7F, 0xFF, 0xFFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 31, 1 << 63, 1<<63 | 1, 1<<64 - 1,
 		logstore.PageSize, uint64(len(s.file) / logstore.PageSize), uint64(len(s.file)/logstore.PageSize) - 1}
@@ -245,13 +245,13 @@ func oddNumber[T uint16 | uint32 | uint64](rng *rand.Rand, s *sealer) T {
 	return T(s.pages[rng.IntN(len(s.pages))])
 }
 
-// reseal runs on hostile files.
+// reseal tests files that were changed on purpose.
 func (s *specimen) reseal(t *testing.T, limit time.Duration) {
 	rng := rand.New(rand.NewPCG(*crashFrom, 13))
 	plain := newSealer(s.file, int(s.load.segmentPages))
 	again := newSealer(s.file, int(s.load.segmentPages))
 	again.seal()
-	if !bytes.Equal(plain.file, again.file) { // else files would be refused for their seals
+	if !bytes.Equal(plain.file, again.file) { // otherwise files would be refused because of their checksums
 		t.Fatal("sealing a file that is right changes it")
 	}
 	s.damage(t, limit, 1<<30, func(int) (bool, string, error) {
@@ -270,7 +270,8 @@ func (s *specimen) reseal(t *testing.T, limit time.Duration) {
 	})
 }
 
-// endure uses a database whose records may be anything. What is found in it must agree with itself, unless Check says that it is damaged.
+// endure uses a database whose records may be anything. The results must be consistent with each other unless Check
+// reports damage.
 func (s *specimen) endure(mem *vfs.Mem, readOnly bool) (refused bool, err error) {
 	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
 	o.Store.ReadOnly = readOnly
@@ -313,7 +314,7 @@ func (s *specimen) endure(mem *vfs.Mem, readOnly bool) (refused bool, err error)
 		if readOnly {
 			return false, nil
 		}
-		for n := range s.load.keys { // writing may fail, and no more
+		for n := range s.load.keys { // writes may fail, but nothing else may happen
 			if err := db.Put([]byte(s.load.key(n)), nil); err != nil {
 				break
 			}

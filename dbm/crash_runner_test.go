@@ -13,42 +13,42 @@ import (
 	"flashdbm/mvcc"
 )
 
-// A trial is one seed: a run of a random script on a file system in memory, and the runs on images of it that crashes at any time
-// would leave.
+// A trial is all that is done for one seed: a run of a random script on a file system in memory, and runs on images
+// of what crashes at any time would leave.
 type trial struct {
 	seed      uint64
 	load      *load
 	mode      mode
-	keep      steps // of the main script that are taken
-	step      int   // of the main script, the one under way
-	from      int   // the step from which images are taken
-	images    int   // still to be taken,
-	besides   int   // and then beside merges aside
+	keep      steps // steps of the main script that are run
+	step      int   // current step of the main script
+	from      int   // step from which on images are taken
+	images    int   // images still to be taken
+	besides   int   // images still to be taken after those, during merges aside
 	taken     int
-	same      int                    // images that were like one before
-	known     map[uint64]fingerprint // what images hold that were recovered, by the hash of their files
-	deepest   int                    // crashes one after the other
+	same      int                    // images equal to an earlier one
+	known     map[uint64]fingerprint // contents of the images that were recovered, by the hash of their files
+	deepest   int                    // most crashes in succession
 	census    census
 	err       error // the first failure ends all runs
-	did       Stats // counts of all runs together
-	timesFull int   // that a file could not grow any more
-	deletes   int   // that found room on a file with a limit
-	compacted int   // compactions carried through
+	did       Stats // sums over all runs
+	timesFull int   // how often a file could not grow any more
+	deletes   int   // deletes that found room in files with a size limit
+	compacted int   // compactions that were completed
 	tight     bool  // the file system is small
 
-	aside        [3]int // images taken while a merge was going on aside, by durability
-	failedSyncs  int    // that the system was made to report
-	leftPending  int    // times that the redo was left pending when the script went on
-	layers       uint64 // of write sets that left memory
-	collapsed    uint64 // times that these were written anew
-	held         int    // checkpoints carried through while snapshots were held
-	thinned      int    // holes made in segments of which the rest stayed
-	layersRedone int    // times that Open merged such layers
-	cuts         int    // ranges that were cut, as far as is known
-	cutsRedone   int    // times that Open cut such ranges
-	early        uint64 // pages written before their batch was whole
+	aside        [3]int // images taken during a merge aside, by durability
+	failedSyncs  int    // syncs that the system reported as failed
+	leftPending  int    // how often redo was still pending when the script went on
+	layers       uint64 // layers of write sets that left memory
+	collapsed    uint64 // how often layers were rewritten
+	held         int    // checkpoints that were completed while snapshots were held
+	thinned      int    // holes punched within segments
+	layersRedone int    // opens that merged such layers
+	cuts         int    // ranges that are known to have been cut out
+	cutsRedone   int    // opens that cut such ranges
+	early        uint64 // pages written before their batch was complete
 	parts        uint64 // flushes that left leaves behind
-	redoBefore   int    // opens that began redo before the base
+	redoBefore   int    // opens whose redo began before the base
 	trace        func(format string, args ...any)
 }
 
@@ -64,37 +64,37 @@ func (t *trial) fail(r *runner, err error) {
 	}
 }
 
-// A runner runs a script on one file system, and knows which states of the database a crash may lead to.
+// A runner runs a script on one file system, and knows in which states a crash may leave the database.
 //
-// All is done by one goroutine at a time, though there are several: background work has its own, which is resumed step by step, and
-// transactions that become one batch have theirs.
+// Only one of its goroutines runs at a time: background work has its own goroutine, which is resumed step by step,
+// and so have transactions that are to become one batch.
 type runner struct {
 	*trial
-	name  string // its ancestry
+	name  string // the path of crashes that led to it
 	depth int
-	rng   *rand.Rand // of the script
-	dice  *rand.Rand // of the images
-	kept  int        // times that background work was begun
+	rng   *rand.Rand // for the script
+	dice  *rand.Rand // for the images
+	kept  int        // how often background work was begun
 	mem   *vfs.Mem
 	opts  mvcc.Options
 	db    *DB
 	hist  *history
 
 	acked int // newest state whose commit has returned
-	safe  int // oldest state that a power cut may lead to
-	alive int // oldest state that the death of the process may lead to
+	safe  int // oldest state in which a power failure may leave the database
+	alive int // oldest state in which the death of the process may leave the database
 
 	opened bool
-	oneIn  int // of so many operations crash images are taken at one
+	oneIn  int // crash images are taken at one in so many operations
 	keeper *stepper
 	snaps  []heldSnapshot
 	guard  guardian
-	busy   bool // the hook is at work
+	busy   bool // the hook is running
 	fault  *fault
-	full   int // times that the file could not grow any more
+	full   int // how often the file could not grow any more
 }
 
-// heldSnapshot is a View transaction that stays open, and the state that it sees.
+// heldSnapshot is a View transaction that stays open, with the state that it sees.
 type heldSnapshot struct {
 	tx    *Tx
 	state int
@@ -107,7 +107,7 @@ func newRunner(t *trial, rng *rand.Rand, mem *vfs.Mem) *runner {
 	return r
 }
 
-// hook makes the runner see each operation of its file system.
+// hook lets the runner see each operation of its file system.
 func (r *runner) hook() {
 	r.guard = guardian{r: r}
 	r.mem.Guard(r.guard.check)
@@ -123,7 +123,7 @@ func (r *runner) hook() {
 		if err := r.fault.strike(op, r.mem); err != nil {
 			if op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
 				r.failedSyncs++
-				r.alive = r.safe // the system drops what it could not write, or some of it
+				r.alive = r.safe // the system drops some or all of what it could not write
 			}
 			return err
 		}
@@ -145,14 +145,14 @@ func (r *runner) hook() {
 	})
 }
 
-// mergesAside reports whether the tree lacks what is being merged aside.
+// mergesAside reports whether the tree lacks operations that are being merged aside.
 func (r *runner) mergesAside() bool { return r.opened && r.db.engine.Merging() }
 
-// open opens the database, which must have one of the states that are possible, and takes that one for the present state.
+// open opens the database. It must be in one of the possible states, which becomes the current one.
 func (r *runner) open() error {
 	r.opts = r.load.options(r.rng)
 	if size := fileSize(r.mem); size > 0 && r.load.maxFile == 0 && r.rng.IntN(2) == 0 {
-		r.opts.Store.MaxFileSize = size // the log must turn over in what there is
+		r.opts.Store.MaxFileSize = size // the log must find room within the present size
 	}
 	if r.rng.IntN(20) == 0 && r.hist.last() > 0 {
 		if err := r.peek(); err != nil {
@@ -166,7 +166,7 @@ func (r *runner) open() error {
 		return fmt.Errorf("open: %w", err)
 	}
 	r.db, r.opened = db, true
-	r.acked = r.alive // for who looks while the redo is merged, which may write
+	r.acked = r.alive // for checks while the redo is merged, which may write
 	state, err := r.identify(db, r.alive)
 	if err != nil {
 		return fmt.Errorf("after open: %w", err)
@@ -176,7 +176,7 @@ func (r *runner) open() error {
 	r.trace("%s: opened in state %d", r.name, state)
 	if db.engine.Redoing() && r.rng.IntN(2) == 0 {
 		r.leftPending++
-		return nil // what comes next finds the redo pending
+		return nil // the next step begins with redo pending
 	}
 	found := db.Stats().Recovery
 	found.Time = 0
@@ -187,7 +187,7 @@ func (r *runner) open() error {
 	return nil
 }
 
-// peek opens the database read-only and looks at it.
+// peek opens the database read-only and checks it.
 func (r *runner) peek() error {
 	o := r.opts
 	o.Store.ReadOnly = true
@@ -200,13 +200,13 @@ func (r *runner) peek() error {
 	}
 	state, err := r.identify(db, r.alive)
 	if err == nil {
-		r.alive, r.safe = state, state // what was shown is on the disk, whatever the system shows
+		r.alive, r.safe = state, state // what was shown is durable, whatever else the system shows
 		err = db.Check(context.Background())
 	}
 	return errors.Join(err, db.Close())
 }
 
-// identify tells which state the database has, of those from least on.
+// identify finds out which state the database is in, from state least on.
 func (r *runner) identify(db *DB, least int) (state int, err error) {
 	read := scan
 	if db.engine.Redoing() && r.rng.IntN(4) != 0 {
@@ -235,7 +235,7 @@ func scan(db *DB, into map[string][]byte) (f fingerprint, err error) {
 	return f, err
 }
 
-// lookUp reads all records one by one, which does not wait for a pending redo.
+// lookUp reads all records one by one, which does not wait for pending redo.
 func (r *runner) lookUp(db *DB, into map[string][]byte) (f fingerprint, err error) {
 	err = db.View(func(tx *Tx) error {
 		for n := range r.load.keys {
@@ -274,7 +274,7 @@ func scanTx(tx *Tx, into map[string][]byte) (f fingerprint, err error) {
 	return f, err
 }
 
-// abandon ends a run as if the process died: nothing more is written.
+// abandon ends a run like the death of the process: nothing more is written.
 func (r *runner) abandon() {
 	r.mem.OnOp(func(vfs.Op) error { return errEnded })
 	r.mem.Guard(nil)
@@ -286,7 +286,7 @@ func (r *runner) abandon() {
 	r.db, r.opened = nil, false
 }
 
-// count adds up what the engines of a trial did.
+// count adds the counts of an engine to those of the trial.
 func (t *trial) count(db *DB) {
 	e, err := db.engine.Stats()
 	if err != nil { // closed
@@ -317,7 +317,7 @@ func (t *trial) count(db *DB) {
 	d.FileBytes = max(d.FileBytes, s.FileBytes)
 }
 
-// finish ends all transactions and background work under way.
+// finish ends all open transactions and background work.
 func (r *runner) finish() {
 	if r.keeper != nil {
 		r.keeper.finish()

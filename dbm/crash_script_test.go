@@ -11,7 +11,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// act takes one step of the script.
+// act runs one step of the script.
 func (r *runner) act() (err error) {
 	if r.err != nil {
 		return errEnded
@@ -35,18 +35,18 @@ func (r *runner) act() (err error) {
 	return r.err
 }
 
-// weighted is true for that share of 1,000 calls.
+// weighted returns true for the given share of 1,000 calls.
 func (r *runner) weighted(share int) bool { return r.rng.IntN(1000) < share }
 
 type action struct {
 	name  string
-	share int // of 1,000, among what those before it have left
+	share int // of 1,000 calls that those before it have left
 	do    func(*runner) error
 }
 
 var actions []action
 
-func init() { // its functions lead back to act
+func init() { // assigned here, as its functions call act
 	actions = []action{
 		{"crash", 12, (*runner).crash},
 		{"kill", 12, (*runner).killed},
@@ -65,8 +65,8 @@ func init() { // its functions lead back to act
 	}
 }
 
-// commit runs one transaction, every fourth one as a Batch. Which ones follows from the state and is not drawn, so that scripts of a seed
-// stay what they are.
+// commit runs one transaction. Every fourth one is a Batch. Which ones depends on the state and is not drawn, so
+// that the script of a seed stays the same.
 func (r *runner) commit(ops []op) error {
 	commit := r.commitBatch(ops)
 	if r.hist.last()%4 != 0 {
@@ -79,7 +79,7 @@ func (r *runner) commit(ops []op) error {
 	return r.settle(ops, commit)
 }
 
-// settle calls what commits the operations.
+// settle calls the function that commits the operations.
 func (r *runner) settle(ops []op, commit func() error) error {
 	r.hist.commit(effect(ops))
 	few := len(ops) <= 2 && !slices.ContainsFunc(ops, func(o op) bool { return o.value != nil || !r.fitsTiny(o.key) })
@@ -99,13 +99,15 @@ func (r *runner) settle(ops []op, commit func() error) error {
 	return nil
 }
 
-// fitsTiny reports whether a delete of the key is sure to find room. A file that may have the size that users can ask for is large enough for any
-// key: see TestFullOfLongKeys. One of 48 pages is not for a key of 12 KiB, which takes 14 pages to delete.
+// fitsTiny reports whether a delete of the key is certain to find room. A file of the least size that users can set
+// is large enough for every key: see TestFullOfLongKeys. A file of 48 pages is too small for a key of 12 KiB, which
+// takes 14 pages to delete.
 func (r *runner) fitsTiny(key []byte) bool {
 	return r.load.maxFile >= MinMaxFileSize || int64(len(key)) <= r.load.maxFile/24
 }
 
-// unlessFull lets an error pass that says that the file may not grow any more; the engine goes on then.
+// unlessFull passes errors on, except those that say that the file must not grow any more. The engine continues
+// after these.
 func (r *runner) unlessFull(err error) error {
 	if (r.opts.Store.MaxFileSize > 0 || r.tight || r.fault != nil) && errors.Is(err, ErrFull) && r.db.engine.Failed() == nil {
 		r.full++
@@ -134,7 +136,7 @@ func (r *runner) prepare(ops []op) (*Tx, error) {
 	return tx, nil
 }
 
-// commitBatch returns what commits the operations as a batch.
+// commitBatch returns a function that commits the operations as a batch.
 func (r *runner) commitBatch(ops []op) func() error {
 	return func() error {
 		b := r.db.Batch()
@@ -153,7 +155,7 @@ func (r *runner) commitBatch(ops []op) func() error {
 	}
 }
 
-// returned notes that all commits so far have been acknowledged.
+// returned records that all commits so far have been acknowledged.
 func (r *runner) returned() { r.returnedUpTo(r.hist.last()) }
 
 func (r *runner) returnedUpTo(state int) {
@@ -166,7 +168,8 @@ func (r *runner) returnedUpTo(state int) {
 	}
 }
 
-// clear deletes a stretch of the key space, or all of it: every other time, which is not drawn either, a range of keys.
+// clear deletes an interval of the keys, or all of them. Every other time, which is not drawn either, it deletes a
+// range.
 func (r *runner) clear() error {
 	n := r.load.keys
 	if r.rng.IntN(2) == 0 {
@@ -206,8 +209,8 @@ func (r *runner) clear() error {
 	return r.settle(ops, tx.Commit)
 }
 
-// batch runs several transactions that the engine finds in its commit list at once. If one of them has to wait for background work the
-// batch is what there is by then.
+// batch runs several transactions that the engine finds in its commit list together. If one of them has to wait for
+// background work, the batch consists of those that are there by then.
 func (r *runner) batch() error {
 	var txs []*Tx
 	var all [][]op
@@ -231,7 +234,7 @@ func (r *runner) batch() error {
 			ends = append(ends, end)
 		} else if err == nil {
 			r.returnedUpTo(r.hist.last())
-		} else if r.unlessFull(err) != nil { // it may have been written
+		} else if r.unlessFull(err) != nil { // it may have been written all the same
 			held.release()
 			rollBackAll(txs[i+1:])
 			return errors.Join(err, r.await(ends))
@@ -260,7 +263,7 @@ func (r *runner) await(ends []<-chan error) (err error) {
 	return err
 }
 
-// heldToken keeps pushed commits waiting, until one of them needs background work.
+// heldToken makes pushed commits wait, until one of them needs background work.
 type heldToken struct {
 	r      *runner
 	let    func() // nil once released
@@ -279,11 +282,11 @@ func (h *heldToken) release() {
 	}
 }
 
-// awaitPushed waits until the next commit is in the list, or has ended early with the error that comes down end. Once the token is
-// released each commit is awaited to its end.
+// awaitPushed waits until the next commit is in the list, or has ended early with the error that is received from
+// end. After the token is released, it waits for the end of each commit.
 //
-// It looks again after twice as long each time: the commit may be in the middle of an image of its own, in which others wait for seconds of
-// this clock. Every microsecond of those a look took longer than crashHang.
+// It checks again after doubling times. The commit may be in the middle of an image of its own, in which others
+// wait for seconds of this clock. Checking every microsecond of those would take longer than crashHang.
 func (h *heldToken) awaitPushed(end <-chan error) (err error, early bool) {
 	for wait := time.Microsecond; h.let != nil; wait *= 2 {
 		if h.r.db.engine.Pushed() > h.pushed {
@@ -299,7 +302,7 @@ func (h *heldToken) awaitPushed(end <-chan error) (err error, early bool) {
 			h.release()
 			break
 		}
-		time.Sleep(wait) // passes once all others wait
+		time.Sleep(wait) // returns once all other goroutines wait
 	}
 	return <-end, true
 }
@@ -320,7 +323,7 @@ func (r *runner) sync() error {
 	return err
 }
 
-// housekeep starts what maintenance does now and then, and now and again a compaction.
+// housekeep begins regular maintenance, and from time to time a compaction.
 func (r *runner) housekeep() error {
 	if r.keeper.active {
 		return nil
@@ -361,7 +364,7 @@ func (r *runner) hold() error {
 	return nil
 }
 
-// beginAtSnapshot begins a transaction at a snapshot that others have read at before, and that is closed then.
+// beginAtSnapshot begins a transaction at a snapshot that others have read before and that is then closed.
 func (r *runner) beginAtSnapshot() (*Tx, error) {
 	s, err := r.db.Snapshot()
 	if err != nil {
@@ -376,7 +379,7 @@ func (r *runner) beginAtSnapshot() (*Tx, error) {
 	return s.Begin()
 }
 
-// look reads a held snapshot whole and ends it, mostly.
+// look reads a held snapshot completely and usually ends it.
 func (r *runner) look() error {
 	if len(r.snaps) == 0 {
 		return nil
@@ -400,7 +403,7 @@ func (r *runner) look() error {
 	return nil
 }
 
-// verify compares the newest state.
+// verify compares the newest state with the model.
 func (r *runner) verify() error {
 	state, err := r.identify(r.db, r.acked)
 	if err == nil && state != r.hist.find(r.hist.states[r.acked], r.acked, r.hist.last()) {
@@ -435,13 +438,13 @@ func (r *runner) reopen() error {
 	return r.open()
 }
 
-// crash cuts the power and goes on with what is left.
+// crash simulates a power failure and continues with what is left.
 func (r *runner) crash() error {
 	policies := vfs.Policies()
 	return r.replace(r.mem.Crash(policies[r.rng.IntN(len(policies))], r.rng.Uint64()), r.safe)
 }
 
-// killed ends the process and goes on with what the system has.
+// killed ends the process and continues with what the system has.
 func (r *runner) killed() error { return r.replace(r.mem.Clone(), r.alive) }
 
 func (r *runner) replace(image *vfs.Mem, least int) error {

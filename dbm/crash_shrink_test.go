@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// steps are the steps of a script that are taken, in order; nil is all of them.
+// steps are the numbers of the steps of a script that are run, in order; nil stands for all of them.
 type steps []int
 
 func (s steps) has(n int) bool {
@@ -63,8 +63,8 @@ func parseSteps(t *testing.T, text string) steps {
 	return s
 }
 
-// shrink leaves out steps of a script that fails as long as the rest of it fails too, in halves first and then in ever smaller parts
-// ("delta debugging"). It returns the last run that failed.
+// shrink removes steps from a script that fails as long as the rest fails too, first halves and then smaller and
+// smaller parts ("delta debugging"). It returns the last run that failed.
 func shrink(failed *trial, run func(*trial) *trial, end time.Time) *trial {
 	keep := make(steps, failed.step+1)
 	for i := range keep {
@@ -78,7 +78,7 @@ func shrink(failed *trial, run func(*trial) *trial, end time.Time) *trial {
 		return false
 	}
 	if !fails(keep) {
-		return failed // it was behind the steps
+		return failed // it failed after the steps
 	}
 	for part := (len(keep) + 1) / 2; time.Now().Before(end); part = (part + 1) / 2 {
 		for at := 0; at < len(keep) && time.Now().Before(end); {
@@ -96,7 +96,7 @@ func shrink(failed *trial, run func(*trial) *trial, end time.Time) *trial {
 	return failed
 }
 
-// TestCrashShrinks: a failure that needs two steps of many is brought down to those.
+// TestCrashShrinks: a failure that needs two of many steps is reduced to these two.
 func TestCrashShrinks(t *testing.T) {
 	run := func(kept *trial) *trial {
 		c := &trial{keep: kept.keep, step: 99}

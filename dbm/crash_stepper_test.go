@@ -6,18 +6,18 @@ import (
 	"flashdbm/mvcc"
 )
 
-// A stepper runs background work on a goroutine of its own, one step at a time: it stands still between steps, in which the script goes on.
+// A stepper runs background work in a separate goroutine, one step at a time. Between its steps, the script runs.
 type stepper struct {
 	resume  chan struct{}
 	yield   chan struct{}
-	active  bool // there is a goroutine, in the middle of its work
-	running bool // it is its turn
+	active  bool // the goroutine has not finished its work
+	running bool // the goroutine is running, and not the script
 	err     error
 	then    func()      // called when it ends without an error
-	waited  atomic.Bool // a commit has come to wait for background work
+	waited  atomic.Bool // a commit has to wait for background work
 }
 
-// start begins work without doing any of it.
+// start begins work without running any step.
 func (s *stepper) start(work func() error, then func()) {
 	s.resume, s.yield = make(chan struct{}), make(chan struct{})
 	s.active, s.err, s.then = true, nil, then
@@ -29,7 +29,7 @@ func (s *stepper) start(work func() error, then func()) {
 	}()
 }
 
-// advance lets the work take one step.
+// advance runs one step of the work.
 func (s *stepper) advance() error {
 	if !s.active {
 		return nil
@@ -44,7 +44,7 @@ func (s *stepper) advance() error {
 	return s.err
 }
 
-// finish lets the work go on to its end.
+// finish runs the work to its end.
 func (s *stepper) finish() (err error) {
 	for s.active {
 		err = s.advance()
@@ -52,7 +52,8 @@ func (s *stepper) finish() (err error) {
 	return err
 }
 
-// step is the engine's hook. Background work stops here, a commit that waits for it lets it end.
+// step is the engine's hook. Background work stops here after each step. A commit that waits for background work
+// runs it to its end.
 func (s *stepper) step(p mvcc.StepPoint) {
 	switch {
 	case p == mvcc.StepWait && !s.running:

@@ -36,18 +36,19 @@ var (
 	crashShrink = flag.Duration("crash.shrink", 30*time.Second, "how long to look for the least part of a script that fails")
 )
 
-// tellingSeeds are scripts of TestCrash that find bugs which those of the first twelve seeds do not find: deletes that are not redone (13),
-// private segments and layers that are not synced, layers that are redone out of order (20), segments that are used again too early (24).
-// Mutants with these bugs name TestCrash.
+// tellingSeeds are scripts of TestCrash that find bugs which the first twelve seeds do not find: deletes that are
+// not redone (13), private segments and layers that are not synced, layers that are redone out of order (20),
+// segments that are reused too early (24). Mutants with these bugs name TestCrash.
 var tellingSeeds = []uint64{13, 20, 24}
 
 const crashHang = time.Minute // longer than any image takes
 
-var crashProgress atomic.Int64 // counts images
+var crashProgress atomic.Int64 // number of images so far
 
-// TestCrash runs random scripts on a file system in memory and compares what crashes at any of its operations leave with a model.
+// TestCrash runs random scripts on a file system in memory, and compares what crashes at any operation leave with a
+// model.
 func TestCrash(t *testing.T) {
-	const fewest, most = 5000, 10_000 // images: until each thing that the engine does has happened; make crash takes hundreds of thousands
+	const fewest, most = 5000, 10_000 // images: until everything that the engine does has happened; make crash takes hundreds of thousands
 	var all census
 	enough := func() bool {
 		return all.enough(most)() || all.enough(fewest)() && (testing.Short() || len(all.missing()) == 0)
@@ -66,9 +67,10 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestCrashEveryOperation cuts the power at every operation of part of a script: nothing unsynced is left, all of it, and two kinds of
-// part of it; and lets the process die at some. A long script has 20,000 operations and each image of a large database takes long, so
-// each script is looked at for so many images, half of the scripts from their beginning, the others from some step on.
+// TestCrashEveryOperation simulates a power failure at every operation of a part of a script, after which none,
+// all, or two different parts of the unsynced data remain, and the death of the process at some operations. As a
+// long script has 20,000 operations and an image of a large database takes long, the number of images per script is
+// limited. Half of the scripts are examined from their beginning, the others from a later step on.
 func TestCrashEveryOperation(t *testing.T) {
 	var all census
 	n := forSeeds(t, 4, time.Minute, func(t *testing.T, seed uint64, _ time.Time) {
@@ -81,7 +83,7 @@ func TestCrashEveryOperation(t *testing.T) {
 	all.report(t, n)
 }
 
-// TestCrashReplays: a seed that fails is worth something only if it fails again.
+// TestCrashReplays: a seed that fails is useful only if it fails again.
 func TestCrashReplays(t *testing.T) {
 	inTurn(t)
 	for seed := range uint64(2) {
@@ -100,8 +102,9 @@ func TestCrashReplays(t *testing.T) {
 	}
 }
 
-// forSeeds runs a test with so many seeds, as many as there is time for, or until enough says so, and returns how many. Flags can ask
-// for more, or for one. The collector is held back: many short-lived databases of little memory would have it run all the time.
+// forSeeds runs a test with successive seeds until the time is over or enough returns true, and returns how many.
+// Flags can set the number or choose a single seed. The garbage collector is restrained: with many short-lived
+// databases of little memory, it would run all the time.
 func forSeeds(t *testing.T, count int, limit time.Duration, test func(t *testing.T, seed uint64, end time.Time), enough func() bool) (n int) {
 	percent, most, rate := debug.SetGCPercent(-1), debug.SetMemoryLimit(512<<20), runtime.MemProfileRate
 	runtime.MemProfileRate = 0
@@ -127,7 +130,7 @@ func forSeeds(t *testing.T, count int, limit time.Duration, test func(t *testing
 	return n
 }
 
-// crashTrial runs the script of a seed, and if it fails looks for the least part of it that does.
+// crashTrial runs the script of a seed. If it fails, it looks for the smallest part of the script that fails.
 func crashTrial(t *testing.T, seed uint64, mode func(*trial, *rand.Rand)) *trial {
 	var kept, c *trial
 	run := func(kept *trial) *trial {
@@ -151,8 +154,8 @@ func crashTrial(t *testing.T, seed uint64, mode func(*trial, *rand.Rand)) *trial
 	return c
 }
 
-// isolate runs a test of one seed with randomness of the engine that follows from the seed, and time that passes only while everybody
-// waits. If it hangs or panics it says how to repeat that.
+// isolate runs the test of one seed. The engine's randomness is derived from the seed, and time passes only while
+// all goroutines wait. If the test hangs or panics, isolate reports how to repeat it.
 func isolate(t *testing.T, seed uint64, kept *trial, test func(*testing.T)) {
 	replay := replayLine(t, seed, kept)
 	done := make(chan struct{})
@@ -172,8 +175,8 @@ func isolate(t *testing.T, seed uint64, kept *trial, test func(*testing.T)) {
 	}
 }
 
-// watch panics when nothing has gone on for long. It counts seconds in which it ran, so that a process that was stopped meanwhile is
-// not taken for one that hangs.
+// watch panics if there has been no progress for long. It counts seconds during which it ran, so that a process
+// that was stopped for a while is not taken for one that hangs.
 func watch(done chan struct{}, replay string) {
 	idle, last := time.Duration(0), crashProgress.Load()
 	for idle < crashHang {
@@ -202,7 +205,7 @@ func replayLine(t *testing.T, seed uint64, kept *trial) string {
 	return line
 }
 
-// newTrial draws what a seed writes. The trial examines nothing yet.
+// newTrial draws what a seed writes. The trial does not examine anything yet.
 func newTrial(seed uint64) *trial {
 	c := &trial{seed: seed, trace: func(string, ...any) {}, known: map[uint64]fingerprint{}}
 	c.load = drawLoad(c.stream(-1))
@@ -212,11 +215,11 @@ func newTrial(seed uint64) *trial {
 	return c
 }
 
-// stream returns the randomness of step n of the main script. Each step has its own, so that it does the same, as far as that goes,
-// when others are left out.
+// stream returns the source of randomness for step n of the main script. Each step has its own, so that it does the
+// same, as far as possible, if other steps are left out.
 func (c *trial) stream(n int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(int64(n)))) }
 
-// run is the whole trial.
+// run runs the trial.
 func (c *trial) run() error {
 	r := newRunner(c, c.stream(0), vfs.NewMem(0))
 	defer func() {
@@ -229,7 +232,7 @@ func (c *trial) run() error {
 	return c.err
 }
 
-// report ends the test of a trial.
+// report ends the test of a trial and reports its failure.
 func (c *trial) report(t *testing.T) {
 	if c.err != nil {
 		t.Fatalf("%s\n%v\n%+v", replayLine(t, c.seed, c), c.err, c.load)
@@ -240,7 +243,7 @@ func (c *trial) report(t *testing.T) {
 		d.LiveBytes/logstore.PageSize, d.FileBytes/logstore.PageSize, c.timesFull, d.ReturnedBytes/logstore.PageSize, d.PagesCleaned, c.leftPending)
 }
 
-// script opens the database and takes the steps of the main script.
+// script opens the database and runs the steps of the main script.
 func (r *runner) script() error {
 	if err := r.open(); err != nil {
 		return err
@@ -276,7 +279,7 @@ func (r *runner) script() error {
 	return r.giveBack()
 }
 
-// giveBack empties the database and makes sure that its space can be used again.
+// giveBack empties the database and checks that its space can be reused.
 func (r *runner) giveBack() error {
 	full := r.full
 	if err := r.commit(r.load.drawClearing(r.rng, r.load.keys)); err != nil || r.full > full {
@@ -288,7 +291,7 @@ func (r *runner) giveBack() error {
 		}
 		r.returned()
 	}
-	// The log's tail and its successor, two checkpoints and what is left of the tree may each keep a segment or two.
+	// The log's tail and its successor, two checkpoints and the rest of the tree may each take a segment or two.
 	used, all := 0, r.db.Segments()
 	for _, x := range all {
 		if x.Kind != SegmentFree && x.Kind != SegmentAbsent {
