@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// churn overwrites records until so many bytes were written to the log.
+// churn overwrites records until the given number of bytes has been written to the log.
 func churn(db *DB, bytesWritten int64) error {
 	for start, round := db.Stats().PagesWritten, 0; int64(db.Stats().PagesWritten-start)*4096 < bytesWritten; round++ {
 		err := db.Update(func(tx *Tx) error {
@@ -34,8 +34,9 @@ func churn(db *DB, bytesWritten int64) error {
 	return nil
 }
 
-// TestMaxSnapshotAge: a transaction older than allowed is told so by its next call, whichever that is; what it was given stays; and what
-// it held back is free. On a busy machine even the beginning may take too long; then all is done again with a larger age.
+// TestMaxSnapshotAge: a transaction that is too old gets an error from its next call, whichever that is. What it
+// was given stays, and what it held back is free. On a busy machine even the beginning may take too long; then
+// everything is repeated with a larger age.
 func TestMaxSnapshotAge(t *testing.T) {
 	for age := 30 * time.Millisecond; !maxSnapshotAge(t, age) && !t.Failed(); age *= 2 {
 		require.Less(t, age, patience, "no transaction gets anywhere")
@@ -120,7 +121,7 @@ func maxSnapshotAge(t *testing.T, age time.Duration) (begun bool) {
 	if !begun || t.Failed() {
 		return begun
 	}
-	tx, err := db.Begin(TxOptions{}) // nobody asks it
+	tx, err := db.Begin(TxOptions{}) // it makes no calls
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		logged.Lock()
@@ -129,9 +130,9 @@ func maxSnapshotAge(t *testing.T, age time.Duration) (begun bool) {
 		return strings.Contains(s, "snapshot ended") && strings.Contains(s, "took=") && strings.Contains(s, "maxSnapshotAge")
 	}, patience, time.Millisecond)
 	require.NoError(t, tx.Rollback())
-	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, patience, time.Millisecond) // flushes have some, too
+	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, patience, time.Millisecond) // flushes have snapshots, too
 
-	// One that reads nothing depends on no snapshot.
+	// A transaction that reads nothing does not depend on its snapshot.
 	tx, err = db.Begin(TxOptions{})
 	require.NoError(t, err)
 	require.NoError(t, tx.Put([]byte("blind"), nil))
@@ -160,11 +161,11 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// TestReaderHeldForTenTurns: a reader is held while the log goes round ten times. The file stays bounded, because the reader is told to
-// end, if that is configured, or because it holds no more than it sees.
+// TestReaderHeldForTenTurns: a reader is held while the log goes round ten times. The size of the file stays
+// bounded: either the reader is told to end, if that is configured, or it holds only what it sees.
 func TestReaderHeldForTenTurns(t *testing.T) {
 	t.Parallel()
-	const turn = 4 << 20 // of the log: that much and the file could start again
+	const turn = 4 << 20 // length of log after which the file could be reused from its beginning
 	t.Run("reader told", func(t *testing.T) {
 		db := newDB(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxSnapshotAge: 50 * time.Millisecond})
 		require.NoError(t, churn(db, 3*turn))
@@ -207,13 +208,13 @@ func TestReaderHeldForTenTurns(t *testing.T) {
 		require.Equal(t, len(keys), n)
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, churn(db, 10*turn))
-		require.Eventually(t, func() bool { return db.Stats().HeldBytes == 0 }, patience, 10*time.Millisecond) // by two checkpoints, which need no commits
+		require.Eventually(t, func() bool { return db.Stats().HeldBytes == 0 }, patience, 10*time.Millisecond) // by two checkpoints, for which no commits are needed
 		require.NoError(t, db.Check(t.Context()))
 	})
 }
 
-// TestSlicesOfAgedTransactionsStay: what a transaction was given stays when its snapshot has been taken back and the space that held it is
-// written anew.
+// TestSlicesOfAgedTransactionsStay: what a transaction was given stays unchanged even after its snapshot has been
+// taken back and the space of the data has been overwritten.
 func TestSlicesOfAgedTransactionsStay(t *testing.T) {
 	const age = 30 * time.Millisecond
 	db := newDB(t, &Options{Durability: Buffered, MaxSnapshotAge: age, RedoLimit: 1 << 20, MemoryLimit: 1 << 20})
@@ -222,7 +223,7 @@ func TestSlicesOfAgedTransactionsStay(t *testing.T) {
 		tx, err := db.Begin(TxOptions{})
 		require.NoError(t, err)
 		var given [][]byte
-		for i := 0; i < 2000 && err == nil; i += 100 { // of many pages: some are written anew
+		for i := 0; i < 2000 && err == nil; i += 100 { // of many pages, some of which are overwritten
 			var value []byte
 			value, err = tx.Get(fmt.Appendf(nil, "key %04d", i))
 			given = append(given, value)
@@ -238,7 +239,7 @@ func TestSlicesOfAgedTransactionsStay(t *testing.T) {
 			want = append(want, bytes.Clone(value))
 		}
 		time.Sleep(age + age/2)
-		for range 10 { // in the end the space may have what it had
+		for range 10 { // the space may happen to have the same contents again
 			require.NoError(t, churn(db, 3<<20))
 			require.Equal(t, want, given)
 		}
@@ -249,8 +250,9 @@ func TestSlicesOfAgedTransactionsStay(t *testing.T) {
 	}
 }
 
-// TestAgingUnderLoad: readers lose their snapshots at any moment of their calls, beside writers. What they get is of one commit. How many
-// do depends on the machine: with an age of a millisecond none may get through, or all.
+// TestAgingUnderLoad: readers lose their snapshots at any moment during their calls, while others write. All
+// results of one reader belong to the same commit. How many readers lose theirs depends on the machine: with an age
+// of a millisecond it may be all of them, or none.
 func TestAgingUnderLoad(t *testing.T) {
 	age, tooOld, whole := time.Millisecond, 0, 0
 	for tooOld == 0 || whole == 0 {

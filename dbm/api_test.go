@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sizes of keys and values around all limits of the layers below.
+// sizes are lengths of keys and values around all limits of the layers below.
 var (
 	keySizes   = []int{0, 1, 3, 4, 5, 495, 496, 497, 999, 1000, 1001, 4055, 4056, 4097, maxKey - 1, maxKey}
 	valueSizes = []int{0, 1, 1000, 1978, 2013, 2014, 2015, 4039, 4040, 4041, 8136, 8137, 1<<20 - 13000, 1 << 20, 1<<20 + 1, 3 << 20}
@@ -26,7 +26,8 @@ func sized(n int, seed byte) []byte {
 	return b
 }
 
-// TestSizes writes records of all sizes and reads them in every way, in the transaction, after it, and after opening the file again.
+// TestSizes writes records of all sizes and reads them in every way: in the transaction, after it, and after the
+// file was opened again.
 func TestSizes(t *testing.T) {
 	path := t.TempDir() + "/a.fdbm"
 	db, err := Open(path, nil)
@@ -125,7 +126,7 @@ func TestKeyTooLarge(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// TestValueTooLarge looks at the length alone: nothing of such a size is ever allocated.
+// TestValueTooLarge checks only the length: no value of such a size is ever allocated.
 func TestValueTooLarge(t *testing.T) {
 	require.NoError(t, checkSizesOf(maxKey, maxValue))
 	require.ErrorIs(t, checkSizesOf(0, maxValue+1), ErrValueTooLarge)
@@ -133,7 +134,7 @@ func TestValueTooLarge(t *testing.T) {
 	require.ErrorIs(t, checkSizesOf(maxKey+1, 0), ErrKeyTooLarge)
 }
 
-// TestNilAndEmpty: nil is the empty key, or the empty value.
+// TestNilAndEmpty: nil is the same as the empty key or the empty value.
 func TestNilAndEmpty(t *testing.T) {
 	db := newDB(t, nil)
 	_, err := db.Get(nil)
@@ -194,7 +195,7 @@ func TestInsertAndDelete(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestArgumentsAreCopied: the caller may do with its slices what it likes once a call has returned.
+// TestArgumentsAreCopied: the caller may change its slices after a call has returned.
 func TestArgumentsAreCopied(t *testing.T) {
 	db := newDB(t, nil)
 	for _, n := range []int{10, 5000, 2 << 20} {
@@ -210,14 +211,15 @@ func TestArgumentsAreCopied(t *testing.T) {
 		got, err := db.Get(sized(2000, byte(n)))
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(sized(n, 'v'), got))
-		clear(got) // the caller's own
+		clear(got) // the slice belongs to the caller
 		got, err = db.Get(sized(2000, byte(n)))
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(sized(n, 'v'), got))
 	}
 }
 
-// TestSlicesStay: what a transaction has returned stays until it ends, whatever it, or others, write.
+// TestSlicesStay: what a transaction has returned stays valid until the transaction ends, whatever it or others
+// write.
 func TestSlicesStay(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -249,8 +251,8 @@ func TestSlicesStay(t *testing.T) {
 			}
 			try := 0
 			err := db.Update(func(tx *Tx) error {
-				given, want = nil, nil // what a try before this one was given is over: keys that share a slot conflict,
-				try++                  // so each tries others
+				given, want = nil, nil // slices from an earlier try are no longer valid; keys that share a slot conflict,
+				try++                  // so each try uses other keys
 				note(tx)
 				for round := 1; round < 10; round++ {
 					require.NoError(t, writeAll(tx, round))
@@ -276,7 +278,7 @@ func TestSlicesStay(t *testing.T) {
 	}
 }
 
-// TestEnded: an ended transaction, its cursors, iterators and readers say so.
+// TestEnded: an ended transaction and its cursors, iterators and readers return ErrTxDone.
 func TestEnded(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Put([]byte("k"), sized(2<<20, 'v')))
@@ -327,8 +329,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestEndedInLoop: a loop over short records, which go by whole leaves, gets none after its body has ended the transaction: its pages may
-// be anybody's by then.
+// TestEndedInLoop: a loop over short records processes whole leaves at once. It must not yield any more records
+// after its body has ended the transaction, because the pages may have been reused.
 func TestEndedInLoop(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Update(func(tx *Tx) error {
@@ -385,7 +387,7 @@ func TestReadOnlyTransaction(t *testing.T) {
 	require.NoError(t, tx.Commit())
 }
 
-// TestErrorsOfTheMediaStay: an error that the function has swallowed is what View, Update and Commit return.
+// TestErrorsOfTheMediaStay: View, Update and Commit return an I/O error or damage even if the function ignores it.
 func TestErrorsOfTheMediaStay(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Put([]byte("k"), []byte("v")))
@@ -421,7 +423,8 @@ func TestErrorsOfTheMediaStay(t *testing.T) {
 	require.True(t, lasting(ErrSnapshotTooOld))
 }
 
-// TestOverwrittenLargeValues: of values written to segments of their own only those that a commit keeps take space afterwards.
+// TestOverwrittenLargeValues: of the values written to segments of their own, only those that a commit keeps take
+// space afterwards.
 func TestOverwrittenLargeValues(t *testing.T) {
 	db := newDB(t, nil)
 	live := func() int64 {
@@ -455,7 +458,7 @@ func TestOverwrittenLargeValues(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestStats looks at what a program can see of its database.
+// TestStats checks the statistics that a program can read.
 func TestStats(t *testing.T) {
 	db := newDB(t, nil)
 	require.True(t, db.Stats().Recovery.Created)

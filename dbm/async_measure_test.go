@@ -15,8 +15,9 @@ import (
 
 var asyncMeasure = flag.Duration("async.measure", 0, "measure for so long each how fast puts are made durable, several under way at once, by each way")
 
-// TestMeasureAsync tells how many puts of 100 bytes under random keys are made durable in a second, and how long that takes for one, with as many
-// goroutines as are under way, by a loop of Buffered puts with a Sync, and by one goroutine that calls PutAsync; by turns.
+// TestMeasureAsync measures how many puts of 100 bytes under random keys become durable per second, and how long a
+// single one takes. It compares by turns: as many goroutines as there are puts at once, a loop of Buffered puts
+// with a Sync, and a single goroutine that calls PutAsync.
 func TestMeasureAsync(t *testing.T) {
 	if *asyncMeasure == 0 {
 		t.Skip("-async.measure tells how long")
@@ -46,7 +47,7 @@ func TestMeasureAsync(t *testing.T) {
 	}
 }
 
-// randomPut returns a function that puts a record under a random key by the given way.
+// randomPut returns a function that puts a record under a random key in the given way.
 func randomPut(seed uint64, put func(key, value []byte) error) func() error {
 	r := rand.New(rand.NewPCG(1, seed))
 	key, value := make([]byte, 16), make([]byte, 100)
@@ -101,7 +102,7 @@ func putAsync(t *testing.T, db *DB, under int, until time.Time) (took []time.Dur
 	var begin time.Time
 	put := randomPut(0, func(key, value []byte) error {
 		begin := begin
-		return db.PutAsync(key, value, func(err error) { // one at a time
+		return db.PutAsync(key, value, func(err error) { // calls come one at a time
 			if err != nil {
 				t.Error(err)
 			}

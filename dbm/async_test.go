@@ -16,7 +16,7 @@ import (
 
 var durabilities = []Durability{Durable, WriteThrough, Buffered}
 
-// openAsync returns a database in mem that nothing but its commits and Sync make durable.
+// openAsync returns a database in mem in which only commits and Sync make anything durable.
 func openAsync(t *testing.T, d Durability) (*vfs.Mem, *DB) {
 	mem := vfs.NewMem(2 << 30)
 	t.Cleanup(mem.Release)
@@ -25,7 +25,8 @@ func openAsync(t *testing.T, d Durability) (*vfs.Mem, *DB) {
 	return mem, db
 }
 
-// Each commit is called back for once, in the order of the commits, and what was called back for survives a power cut.
+// The function of each commit is called once, in the order of the commits, and what it was called for survives a
+// power failure.
 func TestCommitAsync(t *testing.T) {
 	for _, d := range durabilities {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -53,7 +54,7 @@ func TestCommitAsync(t *testing.T) {
 					tx, err := db.Begin(TxOptions{})
 					require.NoError(t, err)
 					v, err := tx.Get(key(i - 1))
-					if err == nil { // else the commit before is not settled
+					if err == nil { // otherwise the outcome of the previous commit is not known
 						require.Equal(t, "value", string(v))
 					}
 					require.NoError(t, tx.Put(key(i), make([]byte, 10*i)))
@@ -92,7 +93,8 @@ func TestCommitAsync(t *testing.T) {
 	}
 }
 
-// Commits of many goroutines, that wait and that do not, side by side: each is called back for once, and those of a goroutine in their order.
+// Commits of many goroutines, some of which wait, run concurrently. The function of each is called once, and in
+// order for each goroutine.
 func TestCommitAsyncBeside(t *testing.T) {
 	for _, d := range durabilities {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -152,7 +154,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A transaction that loses is told so at once, and is not called back for.
+// A transaction that loses a conflict gets the error at once, and its function is not called.
 func TestCommitAsyncConflict(t *testing.T) {
 	db := newDB(t, nil)
 	tx, err := db.Begin(TxOptions{})
@@ -171,7 +173,8 @@ func TestCommitAsyncConflict(t *testing.T) {
 	require.Equal(t, "won", string(v))
 }
 
-// A transaction that wrote nothing is called back for like others, once what it has seen is durable.
+// The function of a transaction that wrote nothing is called like any other, once what the transaction has seen is
+// durable.
 func TestCommitAsyncReads(t *testing.T) {
 	for _, d := range durabilities {
 		db := newDB(t, &Options{Durability: d})
@@ -185,13 +188,13 @@ func TestCommitAsyncReads(t *testing.T) {
 	}
 }
 
-// Commits that are under way when a sync fails are called back for with what has failed.
+// When a sync fails, the functions of all outstanding commits are called with the error.
 func TestCommitAsyncFails(t *testing.T) {
 	for _, d := range durabilities {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			mem, db := openAsync(t, d)
 			ended := make(chan error, 100)
-			for range 2 { // so that there is room, and nothing has to grow
+			for range 2 { // so that there is room and nothing has to grow
 				for range 2000 {
 					require.NoError(t, db.PutAsync([]byte("first"), make([]byte, 500), func(err error) { must(t, err) }))
 				}
@@ -224,8 +227,8 @@ func TestCommitAsyncFails(t *testing.T) {
 	}
 }
 
-// No more commits are under way than may be: who waits goes on when one has ended, and who does not gets an error and tries again. Close waits for all of
-// them.
+// There is a limit for the number of outstanding commits. A commit that waits continues when one has ended; one
+// that does not wait gets an error and may try again. Close waits for all of them.
 func TestCommitAsyncBacklog(t *testing.T) {
 	const most = 1 << 14
 	db := newDB(t, &Options{Durability: Buffered})
@@ -236,7 +239,7 @@ func TestCommitAsyncBacklog(t *testing.T) {
 		<-hold
 		called.Add(1)
 	}
-	for range most + 1 { // the first has left its place to another one before its call
+	for range most + 1 { // the first one has made room for another before its call
 		require.NoError(t, db.PutAsync([]byte("key"), []byte("value"), done))
 	}
 	tx, err := db.Begin(TxOptions{})
@@ -260,7 +263,7 @@ func TestCommitAsyncBacklog(t *testing.T) {
 	require.EqualValues(t, most+3, called.Load())
 }
 
-// A call may begin other commits.
+// The function may begin other commits.
 func TestCommitAsyncFromCall(t *testing.T) {
 	for _, d := range durabilities {
 		db := newDB(t, &Options{Durability: d})
@@ -283,7 +286,7 @@ func TestCommitAsyncFromCall(t *testing.T) {
 	}
 }
 
-// Large values and transactions that do not fit in memory are called back for as others are.
+// The functions of large values and of transactions that do not fit in memory are called like others.
 func TestCommitAsyncLarge(t *testing.T) {
 	records, limit := 40_000, int64(8<<20)
 	if testing.Short() {
@@ -312,7 +315,8 @@ func TestCommitAsyncLarge(t *testing.T) {
 	}
 }
 
-// TestSyncCoversAsync: what has returned before Sync survives a power cut once Sync returns, also if nobody waits for it, nor is told.
+// TestSyncCoversAsync: what was committed before Sync survives a power failure once Sync has returned, even if
+// nobody waits for it or is told.
 func TestSyncCoversAsync(t *testing.T) {
 	for _, d := range durabilities {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {

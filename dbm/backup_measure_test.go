@@ -21,8 +21,9 @@ var (
 	backupValue   = flag.Int("backup.value", 100, "bytes of its values")
 )
 
-// TestMeasureBackup tells how long a commit of four writers takes with no backup, and with one after the other; the length of a backup beside
-// the file and beside the compacted file; and how long backup and restore take.
+// TestMeasureBackup measures how long a commit of four writers takes without a backup and during successive
+// backups, how long a backup is compared with the file and the compacted file, and how long backup and restore
+// take.
 func TestMeasureBackup(t *testing.T) {
 	if *backupMeasure == 0 {
 		t.Skip("-backup.measure tells how many records")

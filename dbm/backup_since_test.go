@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBackupSince changes a database at random, with all that moves pages, and takes increments between: from the last token, and from older
-// ones. A copy has what the database has each time, and so has one that is restored of all.
+// TestBackupSince changes a database at random, with everything that moves pages, and takes increments from the
+// last token and from older ones. Each time, a copy has the same records as the database, and so has one restored
+// from all increments.
 func TestBackupSince(t *testing.T) {
 	seeds := uint64(6)
 	if testing.Short() {
@@ -41,7 +42,7 @@ func TestBackupSince(t *testing.T) {
 					require.NoError(t, db.Close())
 					db, err = Open(path, opts)
 					require.NoError(t, err)
-				case 3: // a range goes, so leaves do
+				case 3: // a range is deleted, and leaves with it
 					require.NoError(t, db.Update(func(tx *Tx) error {
 						from := fmt.Sprintf("key %04d", r.IntN(3000))
 						for k := range maps.Clone(model) {
@@ -103,7 +104,7 @@ func TestBackupSince(t *testing.T) {
 				end = token
 				chain = append(chain, bytes.NewReader(one.Bytes()))
 				use := one.Bytes()
-				if r.IntN(2) == 0 { // from an older one
+				if r.IntN(2) == 0 { // from an older token
 					var older bytes.Buffer
 					token, err = db.BackupSince(t.Context(), tokens[r.IntN(len(tokens))], &older)
 					require.NoError(t, err)
@@ -130,12 +131,12 @@ func TestBackupSince(t *testing.T) {
 	}
 }
 
-// TestBackupSinceIsSmall compares the length of increments with what changed.
+// TestBackupSinceIsSmall compares the length of increments with the amount of changes.
 func TestBackupSinceIsSmall(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		value, changed int
-		near           bool // the changed records lie one behind the other
+		near           bool // the changed records are next to each other
 		most           float64
 	}{
 		{"large values at random", 1000, 300, false, 1.5},
@@ -177,7 +178,7 @@ func TestBackupSinceIsSmall(t *testing.T) {
 	}
 }
 
-// TestTokensThatDoNotFit: increments over the wrong state are refused, and change nothing.
+// TestTokensThatDoNotFit: increments for another state are refused and change nothing.
 func TestTokensThatDoNotFit(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)
@@ -234,8 +235,8 @@ func TestTokensThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestBackupSinceOfRemovedLeaves deletes just the records of one leaf, or of several, so that the leaves at both sides stay as they were: only an
-// interval without records tells that.
+// TestBackupSinceOfRemovedLeaves deletes exactly the records of one leaf or of several, so that the leaves on both
+// sides are unchanged. Only an interval without records tells of that.
 func TestBackupSinceOfRemovedLeaves(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)
@@ -259,7 +260,7 @@ func TestBackupSinceOfRemovedLeaves(t *testing.T) {
 	require.NoError(t, err)
 	defer standby.Close()
 	least := int64(1 << 30)
-	for _, size := range []int{32, 33, 34} { // records of a leaf: of one of these
+	for _, size := range []int{32, 33, 34} { // possible numbers of records in a leaf
 		for _, leaves := range [][2]int{{3, 4}, {10, 17}, {40, 41}} {
 			require.NoError(t, db.Update(func(tx *Tx) error {
 				for i := leaves[0] * size; i < leaves[1]*size; i++ {

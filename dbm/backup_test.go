@@ -24,7 +24,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// backupKinds are records of a kind each.
+// backupKinds are records of one kind each.
 var backupKinds = []struct {
 	name    string
 	records int
@@ -85,8 +85,8 @@ func requireSame(t testing.TB, want, got map[string][]byte) {
 	}
 }
 
-// TestBackup restores backups of databases of many kinds of records, opens them as they are, too, compares every record, checks the file, and
-// writes to it.
+// TestBackup restores backups of databases with many kinds of records, and also opens the backups themselves. It
+// compares every record, checks the file and writes to it.
 func TestBackup(t *testing.T) {
 	for _, kind := range backupKinds {
 		t.Run(kind.name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// requireUsable opens a database, compares and checks it, writes much to it, and does so again.
+// requireUsable opens a database, compares and checks it and writes much to it, and does all of that again.
 func requireUsable(t *testing.T, path string, want map[string][]byte) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for turn := range 2 {
@@ -169,7 +169,7 @@ func requireUsable(t *testing.T, path string, want map[string][]byte) {
 	}
 }
 
-// expecting is a buffer that is told what comes.
+// expecting is a buffer that knows what is to come.
 type expecting struct {
 	bytes.Buffer
 	expected int64
@@ -194,8 +194,8 @@ func smallBackup(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// TestRestoreRefusesDamage restores every length of a backup near its page boundaries, and backups with a flipped bit: it fails, and leaves
-// nothing.
+// TestRestoreRefusesDamage restores backups that were cut off near any of their page boundaries or have one flipped
+// bit. Restore fails and leaves nothing behind.
 func TestRestoreRefusesDamage(t *testing.T) {
 	whole := smallBackup(t)
 	dir := t.TempDir()
@@ -231,7 +231,7 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	require.NoError(t, restoreErr(t.Context(), path, bytes.NewReader(whole)))
 }
 
-// TestRestoreRefusesWhatIsNoDatabase restores a stream that has an end mark, but no database before it.
+// TestRestoreRefusesWhatIsNoDatabase restores a stream with an end mark but without a database.
 func TestRestoreRefusesWhatIsNoDatabase(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string][]byte{"nothing": nil, "text": bytes.Repeat([]byte("text "), 10_000), "zeros": make([]byte, 1<<20)} {
@@ -256,7 +256,7 @@ func TestRestoreIsNeverOverAFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, content)
 
-	// A file that comes while Restore reads is not replaced either.
+	// A file that is created while Restore reads is not replaced either.
 	path = filepath.Join(t.TempDir(), "db")
 	late := &lateFile{Reader: bytes.NewReader(whole), path: path}
 	require.ErrorIs(t, restoreErr(t.Context(), path, late), fs.ErrExist)
@@ -265,7 +265,7 @@ func TestRestoreIsNeverOverAFile(t *testing.T) {
 	require.Equal(t, "other", string(content))
 }
 
-// lateFile is a reader that makes a file at its end.
+// lateFile is a reader that creates a file when it reaches its end.
 type lateFile struct {
 	io.Reader
 	path string
@@ -281,7 +281,7 @@ func (l *lateFile) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestBackupEnds cancels a backup and lets its writer fail at every write.
+// TestBackupEnds cancels a backup, and makes its writer fail at each write.
 func TestBackupEnds(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)
@@ -306,7 +306,7 @@ func TestBackupEnds(t *testing.T) {
 	assert.Zero(t, db.Stats().OpenSnapshots, "transactions that are left behind")
 }
 
-// failing is a writer that fails at a write, or calls hook then.
+// failing is a writer that fails at a given write, or calls hook there.
 type failing struct {
 	left int
 	err  error
@@ -324,8 +324,9 @@ func (w *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestBackupIsOneMoment takes backups while writers go on that keep an invariant in each commit: a counter of each writer, and as many
-// records. Each backup has what one moment between commits has, and what was committed before it began.
+// TestBackupIsOneMoment takes backups while writers keep an invariant in each commit: each has a counter and the
+// same number of records. Each backup contains the state of one moment between commits, with everything committed
+// before the backup began.
 func TestBackupIsOneMoment(t *testing.T) {
 	db, err := OpenMemory(&Options{Durability: Buffered})
 	require.NoError(t, err)
@@ -343,7 +344,7 @@ func TestBackupIsOneMoment(t *testing.T) {
 					if _, err := tx.Increment(fmt.Appendf(nil, "count %d", w), 1); err != nil {
 						return err
 					}
-					if n%7 == 0 { // a record that was there gets another length, and so another form
+					if n%7 == 0 { // an existing record gets another length and so another form
 						if err := tx.Put(fmt.Appendf(nil, "writer %d record %08d", w, n/2+1), make([]byte, n*37%5000)); err != nil {
 							return err
 						}
@@ -355,7 +356,7 @@ func TestBackupIsOneMoment(t *testing.T) {
 					return
 				}
 				done[w].Store(n)
-				time.Sleep(50 * time.Microsecond) // the other tests run, too
+				time.Sleep(50 * time.Microsecond) // leave time to the other tests
 			}
 		})
 	}
@@ -414,7 +415,8 @@ func TestBackupBeside(t *testing.T) {
 	requireSame(t, readAll(t, db), readAll(t, db2))
 }
 
-// TestBackupSurvivesALostSuperblock opens a backup of which either superblock, or either copy of a segment's header, is damaged.
+// TestBackupSurvivesALostSuperblock opens backups of which either superblock, or either copy of a segment's header,
+// is damaged.
 func TestBackupSurvivesALostSuperblock(t *testing.T) {
 	whole := smallBackup(t)
 	for _, at := range []int{0, 4096, 2 * 4096, 2*4096 + 2048} {
@@ -452,8 +454,8 @@ func TestBackupIsCompact(t *testing.T) {
 	require.Less(t, w.n, bytes*125/100+32*4096)
 }
 
-// TestRestoreOpensOnlyWhenWhole looks at what Restore has written before the last byte has come: it does not open, and is not taken for an
-// empty database.
+// TestRestoreOpensOnlyWhenWhole examines what Restore has written before it has read the last byte. It cannot be
+// opened, and is not taken for an empty database.
 func TestRestoreOpensOnlyWhenWhole(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBatch compares a database that is written by one batch, used again and again, with a map.
+// TestBatch compares a database that is written by one reused batch with a map.
 func TestBatch(t *testing.T) {
 	allDurabilities(t, func(t *testing.T, db *DB) {
 		model := map[string]string{}
@@ -54,14 +54,14 @@ func TestBatch(t *testing.T) {
 			require.Zero(t, b.Len())
 			require.Zero(t, b.Size())
 		}
-		require.NoError(t, db.Sync()) // View sees what is durable
+		require.NoError(t, db.Sync()) // View sees only what is durable
 		compare(t, db, model)
 		require.NoError(t, db.Check(t.Context()))
 	})
 }
 
-// TestBatchDoesNothingYet: before Commit a batch is seen by nobody, holds no snapshot and hinders nobody, and what others write meanwhile
-// is no conflict.
+// TestBatchDoesNothingYet: before Commit, nobody sees a batch, it holds no snapshot and blocks nobody, and what
+// others write meanwhile is not a conflict.
 func TestBatchDoesNothingYet(t *testing.T) {
 	db := newDB(t, nil)
 	key, value := []byte("k"), []byte("batch")
@@ -94,7 +94,7 @@ func TestBatchDoesNothingYet(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestBatchIsSeenWhole: readers beside see all of a batch or nothing.
+// TestBatchIsSeenWhole: concurrent readers see all of a batch or nothing.
 func TestBatchIsSeenWhole(t *testing.T) {
 	allDurabilities(t, func(t *testing.T, db *DB) {
 		const keys = 40
@@ -139,7 +139,8 @@ func TestBatchIsSeenWhole(t *testing.T) {
 	})
 }
 
-// TestBatchAfterAnError: what could not be committed is still in the batch, and can be committed once the reason is gone.
+// TestBatchAfterAnError: after a failed Commit, the operations are still in the batch and can be committed once the
+// reason is gone.
 func TestBatchAfterAnError(t *testing.T) {
 	db := newDB(t, &Options{MaxFileSize: 4 << 20})
 	full := 0
@@ -174,7 +175,7 @@ func TestBatchAfterAnError(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestBatchGivesMemoryBack: one large batch does not keep its memory.
+// TestBatchGivesMemoryBack: a batch does not keep its memory after it was large once.
 func TestBatchGivesMemoryBack(t *testing.T) {
 	b := newDB(t, nil).Batch()
 	require.NoError(t, b.Put(nil, make([]byte, batchKept/2)))
@@ -190,7 +191,7 @@ func TestBatchGivesMemoryBack(t *testing.T) {
 	require.Zero(t, cap(b.ops))
 }
 
-// TestBatchRefused: a batch that cannot be written says so.
+// TestBatchRefused: a batch that cannot be written returns an error.
 func TestBatchRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := Open(path, nil)

@@ -2,13 +2,13 @@ package dbm
 
 import "github.com/stretchr/testify/require"
 
-// besideHeld is a transaction of the writer's process that stays for long, and the commit that it shows.
+// besideHeld is a long transaction in the writer's process, with the commit that it sees.
 type besideHeld struct {
 	tx *Tx
 	at int
 }
 
-// hold begins such a transaction, or ends the oldest of four.
+// hold begins such a transaction, or ends the oldest one if there are four.
 func (r *besideRun) hold() {
 	if len(r.held) == 4 {
 		r.held[0].tx.Rollback()

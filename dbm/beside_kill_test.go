@@ -20,8 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBesideProcess reads beside a process that writes from many goroutines, in each mode, closes, and is killed: what is seen is always
-// the state after some commit, with all that had returned before, and nothing comes back from the past.
+// TestBesideProcess reads while another process writes from many goroutines, in each mode, closes the database, and
+// is killed. The reader always sees the state after some commit, with all commits that had returned before, and
+// never goes back to an earlier state.
 func TestBesideProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	var reader *dbm.DB
@@ -73,7 +74,7 @@ func TestBesideProcess(t *testing.T) {
 		require.NoError(t, child.Process.Kill())
 		<-ended
 		require.Empty(t, complaints.String())
-		look() // with no writer there
+		look() // without a writer
 		require.NoError(t, record.Close())
 		cancel()
 	}
@@ -82,7 +83,7 @@ func TestBesideProcess(t *testing.T) {
 	t.Logf("%d views, %d of them new, %d overtaken", views, moved, tooOld)
 }
 
-// startWriter starts the process of TestKillChild.
+// startWriter starts a process that runs TestKillChild.
 func startWriter(t *testing.T, ctx context.Context, path, record string, o dbm.Options) (*exec.Cmd, chan error, *strings.Builder) {
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestKillChild$")
 	child.Env = append(os.Environ(), killChild+"="+fmt.Sprintf("%q %q %d %d %d %d %t", path, record, o.Durability, o.MemoryLimit, o.RedoLimit, 0, true))
@@ -94,7 +95,7 @@ func startWriter(t *testing.T, ctx context.Context, path, record string, o dbm.O
 	return child, ended, complaints
 }
 
-// everything returns all records, as of one moment.
+// everything returns all records of one snapshot.
 func everything(db *dbm.DB) (iter.Seq2[[]byte, []byte], error) {
 	var keys, values [][]byte
 	err := db.View(func(tx *dbm.Tx) error {
@@ -113,7 +114,7 @@ func everything(db *dbm.DB) (iter.Seq2[[]byte, []byte], error) {
 	}, err
 }
 
-// TestBesideOpen: what there may be at the path of a reader beside a writer, before there is one.
+// TestBesideOpen tests what a reader may find at its path before there is a writer.
 func TestBesideOpen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "db")

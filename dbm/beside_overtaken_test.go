@@ -18,14 +18,15 @@ import (
 	"flashdbm/mvcc"
 )
 
-// TestBesideOvertaken: a transaction is held while the writer uses the whole file again, several times. What it reads is what was there
-// when it began, or ErrSnapshotTooOld; what it has returned stays; and a fresh transaction sees the newest state.
+// TestBesideOvertaken: a transaction is held while the writer reuses the whole file several times. It reads what
+// was there when it began, or gets ErrSnapshotTooOld, and what it has returned stays. A new transaction sees the
+// newest state.
 func TestBesideOvertaken(t *testing.T) {
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
 	opts := (&Options{Durability: WriteThrough, MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
 	opts.Store.SegmentPages, opts.Store.ChunkPages = 16, 64
-	opts.Manual = true // a writer that comes to rest uses space again as well
+	opts.Manual = true // even an idle writer reuses space
 	writer, err := openEngine(mem, "db", opts)
 	require.NoError(t, err)
 	const records = 300
@@ -46,15 +47,15 @@ func TestBesideOvertaken(t *testing.T) {
 		}
 	}
 	write(0)
-	require.NoError(t, writer.Checkpoint()) // what is not in pages yet, a reader has in memory
+	require.NoError(t, writer.Checkpoint()) // a reader keeps in memory what is not in pages yet
 	reader, err := openBeside(mem, "db", opts)
 	require.NoError(t, err)
 	held, err := reader.Begin(TxOptions{ReadOnly: true})
 	require.NoError(t, err)
 	var others []*DB
-	var fresh []*Tx // have returned nothing when they are overtaken
+	var fresh []*Tx // transactions that have returned nothing when they are overtaken
 	for i := range 12 {
-		other, err := openBeside(mem, "db", opts) // has no copies of pages
+		other, err := openBeside(mem, "db", opts) // without copies of pages
 		require.NoError(t, err)
 		tx, err := other.Begin(TxOptions{ReadOnly: true})
 		require.NoError(t, err, "%d", i)
@@ -88,7 +89,8 @@ func TestBesideOvertaken(t *testing.T) {
 		require.True(t, bytes.Equal(value(i, 0), v))
 	}
 	require.ErrorIs(t, held.Commit(), ErrSnapshotTooOld)
-	// Another one that has returned nothing shows the newest state, all of it; or its own, as far as that is there.
+	// Another transaction that has returned nothing shows the newest state completely, or its own state as far as
+	// that still exists.
 	renewed := 0
 	for i, tx := range fresh {
 		shown, n := -1, 0
@@ -118,7 +120,7 @@ func TestBesideOvertaken(t *testing.T) {
 		}
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, others[i].Close())
-		if renewed == 0 { // the first page that it needs may lie where nothing has been written since
+		if renewed == 0 { // the first page that it needs may be where nothing has been written since
 			write(round)
 			require.NoError(t, writer.Checkpoint())
 			round++
@@ -137,7 +139,8 @@ func TestBesideOvertaken(t *testing.T) {
 	require.NoError(t, writer.Close())
 }
 
-// TestBesideCutAndDamaged: a file that gets shorter or is damaged under a reader is an error, never a fault, a wrong value or a hang.
+// TestBesideCutAndDamaged: if a file is truncated or damaged while a reader uses it, the reader gets an error.
+// There is never a fault, a wrong value or a hang.
 func TestBesideCutAndDamaged(t *testing.T) {
 	besideWithin(t)
 	build := func(t *testing.T) (*vfs.Mem, mvcc.Options) {
@@ -200,7 +203,7 @@ func TestBesideCutAndDamaged(t *testing.T) {
 	}
 }
 
-// TestBesideFlippedBits: a page that differs in one bit is found out, whatever that bit is part of.
+// TestBesideFlippedBits: a page with one flipped bit is detected, whatever the bit belongs to.
 func TestBesideFlippedBits(t *testing.T) {
 	besideWithin(t)
 	mem := vfs.NewMem(64 << 20)
@@ -211,7 +214,7 @@ func TestBesideFlippedBits(t *testing.T) {
 	writer, err := openEngine(mem, "db", opts)
 	require.NoError(t, err)
 	const records = 60
-	value := func(i int) []byte { return sized(60*i, byte(i)) } // in leaves, and in runs
+	value := func(i int) []byte { return sized(60*i, byte(i)) } // some in leaves, some in runs
 	for i := range records {
 		require.NoError(t, writer.Put(key(i), value(i)))
 	}
@@ -224,7 +227,7 @@ func TestBesideFlippedBits(t *testing.T) {
 	for page := int64(0); page < size/4096; page++ {
 		reader, err := openBeside(mem, "db", opts)
 		require.NoError(t, err)
-		off := page*4096 + 3000 + 97*(page%10) // values are stored from the end of a leaf on
+		off := page*4096 + 3000 + 97*(page%10) // values are stored from the end of a leaf downwards
 		var b [1]byte
 		_, err = f.ReadAt(b[:], off)
 		require.NoError(t, err)

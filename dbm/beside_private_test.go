@@ -12,8 +12,9 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Value runs of transactions that do not stay in memory lie in private segments, off the log's chain. Those are used again too, with the
-// runs at the same places, so a reader that takes one life of such a segment for another gets a whole value of the right length.
+// Value runs of transactions that do not stay in memory are in private segments, outside the log's chain. These are
+// reused too, with runs at the same places. A reader that takes a reused segment for the earlier one would get a
+// complete value of the right length.
 
 const privateRecords = 24
 
@@ -41,14 +42,15 @@ func writePrivate(t *testing.T, writer *DB, round int) {
 	}))
 }
 
-// TestBesidePrivateHeld: a snapshot is held while the reader follows transactions whose runs take the place of those that it sees.
+// TestBesidePrivateHeld: a snapshot is held while the reader follows transactions whose runs replace those that the
+// snapshot sees.
 func TestBesidePrivateHeld(t *testing.T) {
 	besideWithin(t)
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
 	writer, err := openEngine(mem, "db", privateOptions())
 	require.NoError(t, err)
-	writePrivate(t, writer, 0) // and no checkpoint: the reader's leaves are in its memory, so only values can be too old
+	writePrivate(t, writer, 0) // without a checkpoint, the reader's leaves are in its memory, so only values can be too old
 	reader, err := openBeside(mem, "db", privateOptions())
 	require.NoError(t, err)
 	held, err := reader.Begin(TxOptions{ReadOnly: true})
@@ -62,7 +64,7 @@ func TestBesidePrivateHeld(t *testing.T) {
 		v, err := reader.Get(privateKey(0))
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(privateValue(0, round), v))
-		for i := round; i < privateRecords; i += 8 { // not read before
+		for i := round; i < privateRecords; i += 8 { // records that were not read before
 			v, err := held.Get(privateKey(i))
 			if err != nil {
 				require.ErrorIs(t, err, ErrSnapshotTooOld)
@@ -79,7 +81,7 @@ func TestBesidePrivateHeld(t *testing.T) {
 	require.NoError(t, writer.Close())
 }
 
-// interludeFS calls do in the middle of a reader's calls: before the read with the number at.
+// interludeFS runs calls during a reader's calls: before the read with the number at.
 type interludeFS struct {
 	vfs.FS
 	reads, at int
@@ -106,8 +108,9 @@ func (f *interludeFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-// TestBesidePrivateInterlude: between two reads of a reader that takes in such a transaction, any two, the writer overwrites it so often
-// that its segments are used again. The reader shows one state, all of it, or that it was too slow.
+// TestBesidePrivateInterlude: a reader reads such a transaction. Between any two of its reads, the writer
+// overwrites the transaction so often that its segments are reused. The reader shows one complete state, or reports
+// that it was too slow.
 func TestBesidePrivateInterlude(t *testing.T) {
 	besideWithin(t)
 	base := vfs.NewMem(64 << 20)

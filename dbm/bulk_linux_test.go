@@ -22,8 +22,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A bulk is an atomic transaction much larger than MemoryLimit, which a process of its own makes, and one that opens the file after that
-// was killed right behind the commit.
+// A bulk is an atomic transaction much larger than MemoryLimit. A separate process makes it. Another one opens the
+// file after that process was killed right after the commit.
 type bulk struct {
 	name    string
 	records int
@@ -31,10 +31,10 @@ type bulk struct {
 	value   int
 	sorted  bool
 	limit   int64 // MemoryLimit
-	peak    int64 // bytes beyond the mapping that the process may take
+	peak    int64 // most bytes beyond the mapping that the process may take
 }
 
-// The first one runs with the other tests, -bulk runs the others: 300 MiB.
+// The first one runs with the other tests. -bulk runs the others, with 300 MiB.
 var bulks = []bulk{
 	{"quick", 500_000, 16, 100, false, 8 << 20, 40 << 20},
 	{"100 B", 2_700_000, 16, 100, false, 64 << 20, 128 << 20},
@@ -48,11 +48,12 @@ var bulkAll = flag.Bool("bulk", false, "run the large ones of TestBulkMemory")
 
 const bulkEnv = "FLASHDBM_TEST_BULK"
 
-// at fills the key and the value of a record: a number that is a permutation of i, and a value that follows from it.
+// at computes the key and the value of a record. The key is a number that is a permutation of i, and the value is
+// computed from it.
 func (b *bulk) at(i uint32, key, value []byte) {
 	n := i
 	if !b.sorted {
-		n = i * 2654435761 // odd: all different
+		n = i * 2654435761 // the factor is odd, so all are different
 	}
 	clear(key)
 	binary.BigEndian.PutUint32(key, n)
@@ -61,8 +62,9 @@ func (b *bulk) at(i uint32, key, value []byte) {
 	}
 }
 
-// TestBulkMemory: a transaction several times as large as MemoryLimit takes no more memory beyond the mapping than the table says, and so
-// does the open after a kill, right behind the commit or in the middle of its application to the tree; the data are whole.
+// TestBulkMemory: a transaction several times as large as MemoryLimit takes no more memory beyond the mapping than
+// the table allows. The same holds for an open after a kill, either right after the commit or while the transaction
+// is applied to the tree. The data are complete.
 func TestBulkMemory(t *testing.T) {
 	if os.Getenv(bulkEnv) != "" {
 		bulkChild(t)
@@ -91,16 +93,17 @@ func TestBulkMemory(t *testing.T) {
 	}
 }
 
-// cutFS kills the process in the middle of a bulk's application to the tree: so many writes after its group was synced.
+// cutFS kills the process while a bulk is applied to the tree, after a given number of writes since its group was
+// synced.
 type cutFS struct {
 	vfs.FS
-	armed  atomic.Bool // Commit was called
+	armed  atomic.Bool // Commit has been called
 	syncs  atomic.Int64
 	writes atomic.Int64
 }
 
 const (
-	cutSyncs  = 2 // of the layers, of the group
+	cutSyncs  = 2 // the sync of the layers and that of the group
 	cutWrites = 5
 )
 
@@ -131,10 +134,10 @@ func (f *cutFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// runBulk runs a child and returns how long it took and the most anonymous memory that it had.
+// runBulk runs a child and returns how long it took and the most anonymous memory that it used.
 func runBulk(t *testing.T, which int, what, path string) (took time.Duration, peak int64) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBulkMemory$")
-	cmd.Env = append(os.Environ(), "GOGC=100", fmt.Sprintf("%s=%d %s %s", bulkEnv, which, what, path)) // make test has fewer collections than programs have
+	cmd.Env = append(os.Environ(), "GOGC=100", fmt.Sprintf("%s=%d %s %s", bulkEnv, which, what, path)) // make test has fewer collections than other programs
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	begin := time.Now()
@@ -173,7 +176,7 @@ func anonymousBytes(pid int) int64 {
 	return 0
 }
 
-// bulkChild is what the processes do: commit and be killed, or open and look at every record.
+// bulkChild is what the child does: commit and be killed, or open the database and read every record.
 func bulkChild(t *testing.T) {
 	f := strings.SplitN(os.Getenv(bulkEnv), " ", 3)
 	i, err := strconv.Atoi(f[0])

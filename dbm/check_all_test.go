@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkedRecords are records of all kinds: short ones, values that stay in the log, values in runs and in extents, and long keys.
+// checkedRecords are records of all kinds: short ones, values that stay in the log, values in runs and in extents,
+// and long keys.
 func checkedRecords() map[string][]byte {
 	records := map[string][]byte{}
 	for i := range 6000 {
@@ -35,8 +36,8 @@ func checkedRecords() map[string][]byte {
 	return records
 }
 
-// TestCheckAll damages many pages of a file and compares what CheckAll reports with what can be read: exactly the keys that no damage covers.
-// It goes on to the end, and the file is not changed.
+// TestCheckAll damages many pages of a file and compares the result of CheckAll with what can be read, which must
+// be exactly the keys outside the reported damage. CheckAll continues to the end and does not change the file.
 func TestCheckAll(t *testing.T) {
 	inTurn(t)
 	path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -112,7 +113,7 @@ func TestCheckAll(t *testing.T) {
 	require.Greater(t, several, 3, "files with several damaged pages")
 }
 
-// covers reports whether one of the damages covers the key.
+// covers reports whether one of the damaged ranges contains the key.
 func covers(found []Damage, key []byte) bool {
 	for _, d := range found {
 		switch d.Scope {

@@ -12,8 +12,9 @@ import (
 	"flashdbm/internal/salvage"
 )
 
-// TestFollowedOnce: in a file whose inner nodes all name one child, CheckAll and Salvage follow each name once, and say where another reference
-// leads to the same page: following all would take as long as there are ways through the tree.
+// TestFollowedOnce: all inner nodes of a file name a single child each. CheckAll and Salvage follow each name once
+// and report where another reference leads to the same page. Following all of them would take as long as there are
+// paths through the tree.
 func TestFollowedOnce(t *testing.T) {
 	inTurn(t)
 	nodes := 0
@@ -65,7 +66,8 @@ func TestFollowedOnce(t *testing.T) {
 
 func contains(err error, text string) bool { return bytes.Contains([]byte(err.Error()), []byte(text)) }
 
-// TestSalvageSharedValues: records that all have the same value, by reference, have it once.
+// TestSalvageSharedValues: if the references of all records lead to the same value, it is copied for one record
+// only, and the others are reported.
 func TestSalvageSharedValues(t *testing.T) {
 	inTurn(t)
 	s := tall(t, true).spoiled(func(h *hostile) { h.sameValues(true) })

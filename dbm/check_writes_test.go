@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCheckWrites: of two transactions that write the same key and read nothing both commit, the later one as if it had begun then; with
-// CheckWrites, or once it has read anything, the second one has a conflict. So it is for large ones.
+// TestCheckWrites: if two transactions write the same key and read nothing, both commit, as if the later one had
+// begun after the first. With CheckWrites, or if it has read anything, the second one has a conflict. The same
+// holds for large transactions.
 func TestCheckWrites(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts     TxOptions
@@ -34,7 +35,7 @@ func TestCheckWrites(t *testing.T) {
 				require.NoError(t, err)
 				apart, err := db.Begin(c.opts)
 				require.NoError(t, err)
-				t.Cleanup(func() { // also of a test that failed: Close waits for them
+				t.Cleanup(func() { // even if the test has failed, because Close waits for them
 					for _, tx := range []*Tx{first, second, apart} {
 						tx.Rollback()
 					}
@@ -54,7 +55,7 @@ func TestCheckWrites(t *testing.T) {
 					require.NoError(t, err)
 				}
 				require.NoError(t, apart.Put([]byte("apart"), nil))
-				if keys == 1 { // of many, one may have the place of this key in the table
+				if keys == 1 { // one of many keys may share the slot of this key in the table
 					require.NoError(t, apart.Commit())
 				} else {
 					require.NoError(t, apart.Rollback())

@@ -53,7 +53,8 @@ func TestUseAfterClose(t *testing.T) {
 	require.NotEmpty(t, db.Path())
 }
 
-// TestDroppedTransaction: one that nobody ended and nobody knows any more is rolled back, and Close does not wait for it for long.
+// TestDroppedTransaction: a transaction that was neither ended nor is referenced any more is rolled back, and Close
+// does not wait for it for long.
 func TestDroppedTransaction(t *testing.T) {
 	for _, o := range []TxOptions{{}, {ReadOnly: true}} {
 		db, err := Open(filepath.Join(t.TempDir(), "a.fdbm"), nil)
@@ -74,8 +75,8 @@ func TestDroppedTransaction(t *testing.T) {
 	}
 }
 
-// TestCloseWhileBusy closes the database under many goroutines: each call succeeds whole or is refused, and what succeeded is there
-// when the file is opened again.
+// TestCloseWhileBusy closes the database while many goroutines use it. Each call succeeds completely or is refused,
+// and what succeeded is there when the file is opened again.
 func TestCloseWhileBusy(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -115,7 +116,7 @@ func TestCloseWhileBusy(t *testing.T) {
 		require.NoError(t, err)
 		for g := range last {
 			v, err := db.Get([]byte{byte(g)})
-			if last[g].Load() == 0 { // on a busy machine it may not have had its turn
+			if last[g].Load() == 0 { // on a busy machine it may not have run yet
 				require.ErrorIs(t, err, ErrNotFound)
 				continue
 			}
@@ -148,13 +149,13 @@ func TestNothingLeftRunning(t *testing.T) {
 	require.Eventually(t, func() bool { return !strings.Contains(stacks(), "mvcc.") }, patience, time.Millisecond, stacks())
 }
 
-// stacks returns the stacks of all goroutines but those of tests that run in parallel with nothing here.
+// stacks returns the stacks of all goroutines except those of unrelated tests that run in parallel.
 func stacks() string {
 	b := make([]byte, 1<<20)
 	return string(b[:runtime.Stack(b, true)])
 }
 
-// TestSmallFilesStaySmall: a few records that are not synced one by one need no segment ahead of them.
+// TestSmallFilesStaySmall: no segment is allocated ahead for a few records that are not synced one by one.
 func TestSmallFilesStaySmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := Open(path, &Options{Durability: WriteThrough})
@@ -169,8 +170,8 @@ func TestSmallFilesStaySmall(t *testing.T) {
 	require.LessOrEqual(t, info.Size(), int64(128<<10))
 }
 
-// TestCloseMovesOnce: what Close has moved together is not moved again by the next one for one more commit, beside values that stay where
-// they are.
+// TestCloseMovesOnce: when Close has moved data together, the next Close does not move the same data again for a
+// single commit, even with values that stay in place.
 func TestCloseMovesOnce(t *testing.T) {
 	mem := vfs.NewMem(2 << 30)
 	defer mem.Release()

@@ -21,7 +21,7 @@ import (
 	"flashdbm/mvcc"
 )
 
-// A worn database had random overwrites, and then half of its records were deleted.
+// A worn database has had random overwrites, after which half of its records were deleted.
 func worn(t *testing.T, db *DB, records, overwrites, size int) (left map[string][]byte) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	left = map[string][]byte{}
@@ -49,14 +49,14 @@ func worn(t *testing.T, db *DB, records, overwrites, size int) (left map[string]
 	return left
 }
 
-// compacting are the options of small files.
+// compacting are options for small files.
 func compacting(d Durability) mvcc.Options {
 	o := (&Options{Durability: d}).engine()
 	o.Store.SegmentPages, o.Store.ChunkPages = 32, 1<<11
 	return o
 }
 
-// diskBytes returns what a file takes.
+// diskBytes returns how much space a file takes on disk.
 func diskBytes(t *testing.T, mem *vfs.Mem, path string) int64 {
 	f, err := mem.Open(path, os.O_RDONLY, 0)
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func diskBytes(t *testing.T, mem *vfs.Mem, path string) int64 {
 	return n
 }
 
-// freshBytes returns what a database takes on disk into which the records were loaded in order.
+// freshBytes returns how much space a database takes on disk after the records were loaded in order.
 func freshBytes(t *testing.T, records map[string][]byte, o mvcc.Options) int64 {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -101,7 +101,7 @@ func requireRecords(t *testing.T, db *DB, want map[string][]byte) {
 	}))
 }
 
-// TestCompact: a worn file comes within a tenth of a fresh load of its records, and stays whole.
+// TestCompact: a worn file shrinks to within a tenth of the size of a fresh load of its records, and stays intact.
 func TestCompact(t *testing.T) {
 	t.Parallel()
 	records := 80_000
@@ -132,7 +132,7 @@ func TestCompact(t *testing.T) {
 			t.Logf("%d -> %d bytes, %d a fresh load: %.3f; %v", before, after, fresh, float64(after)/float64(fresh), took)
 			require.Less(t, float64(after), 1.1*float64(fresh))
 			require.NoError(t, db.Close())
-			const segment = 32 * logstore.PageSize // which the checkpoint of Close may have to begin
+			const segment = 32 * logstore.PageSize // the checkpoint of Close may have to begin a segment
 			require.LessOrEqual(t, diskBytes(t, mem, "db"), after+segment)
 			db, err = openEngine(mem, "db", compacting(d))
 			require.NoError(t, err)
@@ -144,7 +144,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestCompactBeside: transactions go on meanwhile, each takes a moment at most, and no snapshot changes.
+// TestCompactBeside: transactions continue during a compaction, each takes at most a moment longer, and no snapshot
+// changes.
 func TestCompactBeside(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -199,7 +200,8 @@ func TestCompactBeside(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestCompactEnds: it ends early where its context or Close says so, and leaves everything as usable as it was.
+// TestCompactEnds: a compaction ends early when its context ends or Close is called, and leaves everything as
+// usable as before.
 func TestCompactEnds(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem(0)
@@ -211,7 +213,7 @@ func TestCompactEnds(t *testing.T) {
 		records = 10_000
 	}
 	want := worn(t, db, records, records*5/3, 200)
-	for limit := 1; ; limit++ { // calls of stop
+	for limit := 1; ; limit++ { // number of calls of stop
 		ctx := &countedContext{Context: t.Context(), left: limit}
 		err := db.Compact(ctx, nil)
 		if err == nil {
@@ -250,7 +252,7 @@ func TestCompactEnds(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// countedContext ends when it has been asked so often.
+// countedContext ends after it has been asked a given number of times.
 type countedContext struct {
 	context.Context
 	left int

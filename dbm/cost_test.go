@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAllocations: reading allocates what the caller keeps and nothing else.
+// TestAllocations: reading allocates only what the caller keeps.
 func TestAllocations(t *testing.T) {
 	db := newDB(t, nil)
 	key := func(i int) []byte { return fmt.Appendf(nil, "key-%06d", i) }
@@ -23,7 +23,7 @@ func TestAllocations(t *testing.T) {
 	get := func(name string, want float64, fn func()) {
 		t.Helper()
 		got := -1.0
-		for range 20 { // others, like background work, allocate too; and pages are checked at their first touch
+		for range 20 { // background work allocates too, and pages are checked when they are first touched
 			if got = testing.AllocsPerRun(100, fn); got == want {
 				return
 			}
@@ -61,7 +61,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestCostOfLoneCommits: a lone committer of small records writes one page and syncs once per commit, but for splits and background work.
+// TestCostOfLoneCommits: a single goroutine that commits small records writes one page and syncs once per commit,
+// apart from splits and background work.
 func TestCostOfLoneCommits(t *testing.T) {
 	db := newWith(t, openUnsynced, nil)
 	const records, commits = 2000, 200
@@ -107,7 +108,7 @@ func TestCostOfLoneCommits(t *testing.T) {
 	}
 }
 
-// TestCostOfGroups: many committers share groups, and each group is synced once.
+// TestCostOfGroups: many goroutines share groups, and each group is synced once.
 func TestCostOfGroups(t *testing.T) {
 	db := newDB(t, nil)
 	const goroutines, commits = 32, 50
@@ -127,12 +128,12 @@ func TestCostOfGroups(t *testing.T) {
 	require.EqualValues(t, goroutines*commits, after.Commits-before.Commits)
 	groups := after.RecordGroups + after.PageGroups - before.RecordGroups - before.PageGroups
 	require.Less(t, groups, uint64(goroutines*commits/2))
-	extra := uint64(10) // of checkpoints and growth
+	extra := uint64(10) // for checkpoints and growth
 	require.LessOrEqual(t, after.Syncs-before.Syncs, groups+extra)
 }
 
-// TestCostOfAscendingCommits: lone commits to the same leaf leave it dirty, so that the device has their redo before it is changed, and one
-// flush serves many of them. Those to other leaves are page groups again.
+// TestCostOfAscendingCommits: single commits to the same leaf leave it dirty, so the device gets only their redo,
+// and one flush serves many of them. Commits to other leaves are page groups again.
 func TestCostOfAscendingCommits(t *testing.T) {
 	db := newWith(t, openUnsynced, nil)
 	const records, commits = 2000, 800

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withRecords is a database with the given keys, each its own value.
+// withRecords returns a database with the given keys. The value of each key is the key itself.
 func withRecords(t *testing.T, keys ...string) *DB {
 	t.Helper()
 	db := newDB(t, nil)
@@ -25,7 +25,7 @@ func withRecords(t *testing.T, keys ...string) *DB {
 	return db
 }
 
-// TestCursorScripts moves cursors by words: a move is followed by where it leads, "-" for nowhere.
+// TestCursorScripts moves cursors as scripts say. Each move is followed by the expected key, or "-" for none.
 func TestCursorScripts(t *testing.T) {
 	for _, script := range []string{
 		"first=b next=d next=f next=- next=- prev=f prev=d",
@@ -35,7 +35,7 @@ func TestCursorScripts(t *testing.T) {
 		"seek:g=- next=- prev=f next=-",
 		"seek:a=b prev=- next=b",
 		"first=b prev=- prev=- next=b next=d",
-		// Writing through the transaction.
+		// These write through the transaction.
 		"first=b put:a=. next=d",
 		"first=b put:c=. next=c next=d prev=c prev=b",
 		"seek:d=d put:c=. prev=c",
@@ -98,7 +98,7 @@ func runWord(t *testing.T, tx *Tx, c *Cursor, do, want string) {
 	}
 }
 
-// TestCursorOnChangedRecord: a cursor shows what the transaction has written to the record that it is on.
+// TestCursorOnChangedRecord: a cursor shows what the transaction has since written to the record at which it is.
 func TestCursorOnChangedRecord(t *testing.T) {
 	db := withRecords(t, "b", "d")
 	require.NoError(t, db.Update(func(tx *Tx) error {
@@ -114,7 +114,7 @@ func TestCursorOnChangedRecord(t *testing.T) {
 	}))
 }
 
-// TestRanges compares the iterators with a sorted list, for all bounds around it.
+// TestRanges compares the iterators with a sorted list, for all bounds around its keys.
 func TestRanges(t *testing.T) {
 	keys := []string{"", "a", "aa", "a\xff", "a\xffz", "b", "\xff", "\xff\xff", "\xff\xff\x00"}
 	db := withRecords(t, keys...)
@@ -148,7 +148,7 @@ func TestRanges(t *testing.T) {
 			}
 			require.Equal(t, want, list(tx.Prefix(from)), "%q", from)
 		}
-		for range 2 { // an iterator may be used again, and left
+		for range 2 { // an iterator may be used again, and may be left early
 			n := 0
 			for range tx.All() {
 				if n++; n == 3 {
@@ -160,7 +160,8 @@ func TestRanges(t *testing.T) {
 	}))
 }
 
-// TestRangesInRanges: iterations that go on at once, are left, or end in a panic, have a cursor of their own each.
+// TestRangesInRanges: nested iterations, also ones that are left early or end in a panic, each have a cursor of
+// their own.
 func TestRangesInRanges(t *testing.T) {
 	keys := []string{"a", "b", "c", "d", "e"}
 	db := withRecords(t, keys...)
@@ -208,7 +209,7 @@ func list(records iter.Seq2[[]byte, []byte]) (keys []string) {
 	return keys
 }
 
-// TestWritesDuringIteration: each record that was there all the time is visited once.
+// TestWritesDuringIteration: each record that exists throughout the iteration is visited once.
 func TestWritesDuringIteration(t *testing.T) {
 	var keys []string
 	for i := range 500 {
@@ -223,7 +224,7 @@ func TestWritesDuringIteration(t *testing.T) {
 			require.NoError(t, db.Update(func(tx *Tx) error {
 				var visited []string
 				for k := range all(tx) {
-					if key := string(k); key[3]%2 == 0 { // not one of those put here
+					if key := string(k); key[3]%2 == 0 { // a key that was not put here
 						visited = append(visited, key)
 					}
 					require.NoError(t, tx.Delete(k))
@@ -244,7 +245,7 @@ func TestWritesDuringIteration(t *testing.T) {
 	}
 }
 
-// TestCursorModel compares several cursors of a transaction that writes with a model, over a tree of several levels.
+// TestCursorModel compares several cursors of a transaction that writes with a model, on a tree of several levels.
 func TestCursorModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var keys []string
@@ -293,11 +294,11 @@ func TestCursorModel(t *testing.T) {
 	}))
 }
 
-// cursorModel knows where a cursor should be: on a key, which may be gone by now, or off an end.
+// cursorModel knows where a cursor should be: at a key, which may have been deleted, or beyond an end.
 type cursorModel struct {
 	c     *Cursor
 	key   string
-	place int // -1 before the start or nowhere, 0 on key, 1 past the end
+	place int // -1 before the first key or unpositioned, 0 at key, 1 after the last key
 	moved bool
 }
 
@@ -324,7 +325,7 @@ func (m *cursorModel) step(t *testing.T, sorted []string, forward bool) {
 	}
 }
 
-// check compares a move to the first record at or after from, or to the last before it.
+// check compares the result of a move to the first record at or after from, or to the last one before it.
 func (m *cursorModel) check(t *testing.T, found bool, sorted []string, from string, forward bool) {
 	t.Helper()
 	m.moved = true

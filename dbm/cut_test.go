@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCutUnderReaders: somebody cuts the file short while it is read and written. Readers get what was there or an error, writers an
-// error in the end, nobody crashes or hangs, and a handle that has met the cut writes nothing more.
+// TestCutUnderReaders: the file is truncated while it is read and written. Readers get the data or an error,
+// writers get an error eventually, nothing crashes or hangs, and a handle that has noticed it writes nothing more.
 func TestCutUnderReaders(t *testing.T) {
 	for _, to := range []int64{0, 4096, 100_000, 1_000_001} {
 		t.Run(fmt.Sprint(to), func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestCutUnderReaders(t *testing.T) {
 	}
 }
 
-// TestCutFileStaysShort: a file that somebody has cut short does not grow again by our next write, which would put zeros between what is
-// left and what is new.
+// TestCutFileStaysShort: a truncated file must not grow again with our next write, which would leave zeros between
+// the remaining and the new data.
 func TestCutFileStaysShort(t *testing.T) {
 	for name, write := range map[string]func(db *DB) error{
 		"record":      func(db *DB) error { return db.Put([]byte("k"), []byte("v")) },

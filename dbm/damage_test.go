@@ -13,7 +13,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// withDamagedKey is a database with the keys "", "a", one that is too long for a leaf and is damaged in the file, and "z".
+// withDamagedKey returns a database with the keys "", "a", one that is too long for a leaf and is damaged in the
+// file, and "z".
 func withDamagedKey(t *testing.T) (db *DB, long []byte) {
 	t.Helper()
 	file, long := damagedKeyFile(t)
@@ -56,8 +57,8 @@ func damagedKeyFile(t *testing.T) (file, long []byte) {
 	return file, long
 }
 
-// TestCursorOnDamagedKey: a long key that cannot be read is an error of whatever needs it, in whatever order, and never taken for the
-// empty key.
+// TestCursorOnDamagedKey: a long key that cannot be read is an error of every operation that needs it, in whatever
+// order, and is never taken for the empty key.
 func TestCursorOnDamagedKey(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -146,7 +147,8 @@ func TestIterationOverDamagedKey(t *testing.T) {
 	}
 }
 
-// TestIterationUpToDamagedKey: a record in memory whose place among those of the tree only a damaged key would tell ends a scan with an error.
+// TestIterationUpToDamagedKey: if the position of a record in memory can only be determined by comparing it with a
+// damaged key, a scan ends with an error.
 func TestIterationUpToDamagedKey(t *testing.T) {
 	file, long := damagedKeyFile(t)
 	path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -155,7 +157,7 @@ func TestIterationUpToDamagedKey(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	above := append(bytes.Clone(long), "above"...)
-	for range 20 { // until it is merged into the tree, which fails
+	for range 20 { // until the record is merged into the tree, which fails
 		err := db.Put(above, nil)
 		if err != nil {
 			require.ErrorIs(t, err, ErrCorrupt)
@@ -178,7 +180,7 @@ func TestIterationUpToDamagedKey(t *testing.T) {
 	}
 }
 
-// TestFileCutShort: a mapping that cannot be read is an error with operation, file and place.
+// TestFileCutShort: if a mapping cannot be read, the error names the operation, the file and the offset.
 func TestFileCutShort(t *testing.T) {
 	db := newDB(t, nil)
 	value := bytes.Repeat([]byte("v"), 1000)
@@ -237,7 +239,7 @@ func TestFileCutShort(t *testing.T) {
 	}
 }
 
-// TestFaultOfTheCaller: a fault in memory that is not the database's is the caller's own panic.
+// TestFaultOfTheCaller: a fault in memory that does not belong to the database remains the caller's panic.
 func TestFaultOfTheCaller(t *testing.T) {
 	db := newDB(t, nil)
 	require.Panics(t, func() {

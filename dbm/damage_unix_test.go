@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// touchUnmapped faults on memory that this test has mapped itself.
+// touchUnmapped causes a fault in memory that the test itself has mapped.
 func touchUnmapped(t *testing.T) {
 	m, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
@@ -18,7 +18,8 @@ func touchUnmapped(t *testing.T) {
 	m[0]++
 }
 
-// TestFaultInPut: a key that cannot be read is the caller's panic, and leaves nothing behind that Close would wait for.
+// TestFaultInPut: a key that cannot be read causes a panic of the caller, and leaves nothing behind for which Close
+// would wait.
 func TestFaultInPut(t *testing.T) {
 	m, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)

@@ -22,8 +22,9 @@ func (o *opens) Open(name string, flag int, perm os.FileMode) (vfs.File, error) 
 	return o.FS.Open(name, flag, perm)
 }
 
-// TestDamagedBeside: what may be damage is looked at again by a reader beside, as a writer may be at work there. Once that is known not to help,
-// each transaction looks at the file once, until there is a new checkpoint.
+// TestDamagedBeside: a reader beside a writer checks apparent damage again, as the writer may be changing the file.
+// Once it is known that this does not help, each transaction reads the file only once, until there is a new
+// checkpoint.
 func TestDamagedBeside(t *testing.T) {
 	s := tall(t, true)
 	mem := s.mem(len(s.file))
@@ -45,7 +46,7 @@ func TestDamagedBeside(t *testing.T) {
 		_, err = reader.Get([]byte("key"))
 		return fs.n - before, err
 	}
-	write() // its recovery has the reader load the file anew
+	write() // its recovery makes the reader load the file again
 	file := content(mem, 0, fileSize(mem))
 	h := &hostile{sealer: newSealer(file, int(s.load.segmentPages))}
 	h.survey()
@@ -58,7 +59,7 @@ func TestDamagedBeside(t *testing.T) {
 	for range 3 {
 		n, err := look()
 		require.ErrorIs(t, err, ErrCorrupt)
-		require.Equal(t, 2, n) // for the number of the newest checkpoint, and for all
+		require.Equal(t, 2, n) // once for the number of the newest checkpoint, once for everything
 	}
 	overwrite(mem, at, file[at:at+1])
 	_, err = look()

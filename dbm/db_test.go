@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a test waits for what must come. No machine is as busy as that, so past it something hangs.
+// patience is how long a test waits for something that must happen. No machine is so busy that it takes longer, so
+// after that something hangs.
 const patience = time.Minute
 
 func newDB(t testing.TB, opts *Options) *DB {
@@ -51,7 +52,7 @@ func TestPutGet(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestModel compares a database with a map over random transactions, with reopening now and then.
+// TestModel compares a database with a map over random transactions, and reopens it from time to time.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -124,7 +125,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// modify writes v to key k in one of the ways that there are, and returns what the value is then. old is what it was, if there was any.
+// modify writes v to key k in one of the possible ways and returns the resulting value. old is the value before, if
+// there was one.
 func modify(tx *Tx, rng *rand.Rand, k, old string, there bool, v string) (string, error) {
 	key, value, before := []byte(k), []byte(v), []byte(old)
 	if !there {
@@ -149,11 +151,11 @@ func modify(tx *Tx, rng *rand.Rand, k, old string, there bool, v string) (string
 		if swapped, err := tx.CompareAndSwap(key, append(before, 'x'), nil); swapped || err != nil {
 			return "", fmt.Errorf("CompareAndSwap(%q) swapped what it was not to: %v", k, err)
 		}
-	case 4: // it is no number unless it is new
+	case 4: // the value is a number only if the record is new
 		switch n, err := tx.Increment(key, 7); {
 		case !there && err == nil && n == 7:
 			return "7", nil
-		case there && len(old) > 2 && errors.Is(err, ErrNotNumber): // others are longer
+		case there && len(old) > 2 && errors.Is(err, ErrNotNumber): // longer values are not numbers
 		case there && len(old) <= 2 && err == nil && strconv.FormatInt(n-7, 10) == old:
 			return strconv.FormatInt(n, 10), nil
 		default:
