@@ -10,9 +10,11 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestDeleteRangeCrash: the power is cut, or the process dies, at each operation on the file from before a commit that cuts a range until it is in
-// the tree and behind checkpoints. What opens is whole: the range and what its transaction put beside and into it, or nothing of these; and it is the same
-// after a second crash. Before it there are values of all kinds in the range, in the tree and in redo of which flushes have left leaves behind.
+// TestDeleteRangeCrash simulates a power failure, or the death of the process, at each operation on the file, from
+// before a commit that cuts a range until the cut is in the tree and covered by checkpoints. The recovered file has
+// all of the transaction, which cuts the range and puts records into it and beside it, or none of it, and the same
+// after a second crash. The range has values of all kinds, in the tree and in the redo of flushes that left leaves
+// behind.
 func TestDeleteRangeCrash(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -82,7 +84,7 @@ func TestDeleteRangeCrash(t *testing.T) {
 						require.NoError(t, db.Update(func(tx *Tx) error { return tx.DeleteRange(nil, nil) }))
 						require.NoError(t, db.Check(context.Background()))
 					}
-					if again == 0 && looks%2 == 0 { // a second crash
+					if again == 0 && looks%2 == 0 { // crash a second time
 						image = image.Crash(vfs.Policies()[looks/2%len(vfs.Policies())], uint64(looks))
 						defer image.Release()
 					}

@@ -15,8 +15,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestDeleteRangeModel compares transactions that clear ranges, put before and behind that, and read in between, with a sorted map, in memory and
-// with write sets that leave it, and snapshots of before with what there was.
+// TestDeleteRangeModel compares transactions that delete ranges, put records before and after that, and read in
+// between, with a sorted list, both in memory and with write sets that leave it. It also compares snapshots from
+// before with the earlier contents.
 func TestDeleteRangeModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -41,7 +42,7 @@ func TestDeleteRangeModel(t *testing.T) {
 		for round := range scaled(60) {
 			old, err := db.Begin(TxOptions{ReadOnly: true})
 			require.NoError(t, err)
-			t.Cleanup(func() { old.Rollback() }) // or Close waits where this fails
+			t.Cleanup(func() { old.Rollback() }) // otherwise Close would wait if this fails
 			want := sortedRecords(model)
 			next := map[string]string{}
 			require.NoError(t, db.Update(func(tx *Tx) error {
@@ -88,7 +89,7 @@ func TestDeleteRangeModel(t *testing.T) {
 	}
 }
 
-// openCutting opens a database in which ranges of so many records or more are cut.
+// openCutting opens a database in which ranges of at least the given number of records are cut.
 func openCutting(from int64) func(string, *Options) (*DB, error) {
 	return func(path string, opts *Options) (*DB, error) {
 		o := opts.engine()
@@ -112,8 +113,8 @@ func recordsOf(tx *Tx) (all []string) {
 	return all
 }
 
-// TestDeleteRangeConflicts: a range conflicts with whatever is put or deleted in it, whichever commits first, and with nothing beside it; while
-// the first commit is in the list, and when it has left that.
+// TestDeleteRangeConflicts: a range conflicts with everything that is put or deleted in it, whichever commits
+// first, and with nothing outside. This holds while the first commit is in the list, and after it has left it.
 func TestDeleteRangeConflicts(t *testing.T) {
 	read := func(tx *Tx) error {
 		_, err := tx.Has([]byte("x"))
@@ -150,12 +151,12 @@ func TestDeleteRangeConflicts(t *testing.T) {
 		{"behind one of all", func(tx *Tx) error { return tx.DeleteRange(nil, nil) }, put("zz"), true},
 		{"of all, behind a put", put("zz"), func(tx *Tx) error { return tx.DeleteRange(nil, nil) }, true},
 	} {
-		for i, later := range []int{-1, 0, 3, 2 * 64, 0, 3, 2 * 64} { // commits between: the first has left the list, or also the ranges that are kept
-			if later > 64 && !c.lost { // who is so old has lost, whatever it writes
+		for i, later := range []int{-1, 0, 3, 2 * 64, 0, 3, 2 * 64} { // commits in between: the first has left the list, or the recent ranges as well
+			if later > 64 && !c.lost { // such an old transaction has lost, whatever it writes
 				continue
 			}
 			openAs, how := openUnsynced, ""
-			if i > 3 { // such a commit is in the list while it is settled, no longer: see TestCutsInTheList
+			if i > 3 { // such a commit is in the list only until it is settled: see TestCutsInTheList
 				openAs, how = openCutting(1), ", cut"
 			}
 			t.Run(fmt.Sprintf("%s, %d later%s", c.name, later, how), func(t *testing.T) {
@@ -185,7 +186,7 @@ func TestDeleteRangeConflicts(t *testing.T) {
 				}
 				require.NoError(t, txs[0].Commit())
 				for i := range later {
-					require.NoError(t, db.Put(fmt.Appendf(nil, "y%d", i), nil)) // or there is nothing to commit
+					require.NoError(t, db.Put(fmt.Appendf(nil, "y%d", i), nil)) // otherwise there would be nothing to commit
 					require.NoError(t, db.DeleteRange(fmt.Appendf(nil, "y%d", i), []byte("z")))
 				}
 				requireLost(t, c.lost, txs[1].Commit())
@@ -212,7 +213,7 @@ func requireLost(t *testing.T, lost bool, err error) {
 	}
 }
 
-// TestDeleteRangeOfMany: more records than memory has pages for; the space comes back.
+// TestDeleteRangeOfMany: a range of more records than memory has pages for can be deleted, and its space is freed.
 func TestDeleteRangeOfMany(t *testing.T) {
 	t.Parallel()
 	db := newWith(t, openUnsynced, &Options{Durability: Buffered, MemoryLimit: 2 << 20})
@@ -248,11 +249,12 @@ func TestDeleteRangeOfMany(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestDeleteRangeFull: on a file that is full, by records in order or in none, a range can be cut, and behind that there is room again.
+// TestDeleteRangeFull: in a full file, with records put in order or at random, a range can be cut, and then there
+// is room again.
 func TestDeleteRangeFull(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
-		size := 100 + 400*int(seed/2) // in leaves, or in the log
+		size := 100 + 400*int(seed/2) // values in leaves, or in the log
 		db := newWith(t, openUnsynced, &Options{Durability: Buffered, MaxFileSize: 8 << 20})
 		rng := rand.New(rand.NewPCG(seed, 9))
 		n, full := 0, false
@@ -296,7 +298,7 @@ func TestDeleteRangeFull(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeErrors: where it may not write, and where its context ends.
+// TestDeleteRangeErrors: deleting a range in a read-only transaction, and after its context has ended.
 func TestDeleteRangeErrors(t *testing.T) {
 	db := newDB(t, nil)
 	for i := range 10 {
@@ -336,7 +338,8 @@ func TestDeleteRangeErrors(t *testing.T) {
 	require.NoError(t, aging.Close())
 }
 
-// TestBatchDeleteRange: what is put behind it stays, what was put before goes, and nil is the end while an empty key is the beginning.
+// TestBatchDeleteRange: what is put after the range stays, what was put before goes. A nil end is the end of all
+// keys, while an empty key is the beginning.
 func TestBatchDeleteRange(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Put([]byte("b"), []byte("old")))

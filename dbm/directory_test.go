@@ -13,8 +13,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestDirectoryThatCannotBeSynced: a new database is created all the same and works, and the log says what that means. A sync of the
-// directory that fails is an error, as ever.
+// TestDirectoryThatCannotBeSynced: if the file system cannot sync directories, a new database is created all the
+// same and works, and the log explains what that means. Any other failure to sync the directory is an error as
+// usual.
 func TestDirectoryThatCannotBeSynced(t *testing.T) {
 	for errno, created := range map[error]bool{
 		syscall.ENOTSUP: true, syscall.EINVAL: true, syscall.ENOSYS: true, syscall.EACCES: true, syscall.EPERM: true,

@@ -14,7 +14,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestEndedTransaction: whatever is asked of a transaction that has ended, or of its cursors and iterators, says so.
+// TestEndedTransaction: every call of a transaction that has ended, and of its cursors and iterators, returns
+// ErrTxDone.
 func TestEndedTransaction(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "db"), nil)
 	require.NoError(t, err)
@@ -51,7 +52,7 @@ func TestEndedTransaction(t *testing.T) {
 				}
 				require.ErrorIs(t, tx.Err(), ErrTxDone, "%s behind the end", name)
 
-				for at := 1; at < 4; at++ { // it ends amid
+				for at := 1; at < 4; at++ { // the transaction ends in the middle
 					tx, n := fresh(), 0
 					for range records(tx) {
 						if n++; n == at {
@@ -108,8 +109,8 @@ func TestEndedTransaction(t *testing.T) {
 	}
 }
 
-// TestEndedUpdate: so does the transaction of an Update that has ended, with its cursors, iterators and readers, also while another Update runs in
-// the memory that it had in the engine; and that one finds nothing of it.
+// TestEndedUpdate: the same holds for the transaction of an Update that has ended, even while another Update uses
+// the memory that it had in the engine. The other one is not affected.
 func TestEndedUpdate(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "db"), &Options{Durability: Buffered})
 	require.NoError(t, err)
@@ -176,7 +177,7 @@ func TestEndedUpdate(t *testing.T) {
 	}
 }
 
-// TestClosedDatabase: so does a database that is closed.
+// TestClosedDatabase: every call of a closed database returns ErrClosed.
 func TestClosedDatabase(t *testing.T) {
 	for _, readOnly := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "db")
@@ -223,7 +224,7 @@ func TestClosedDatabase(t *testing.T) {
 	}
 }
 
-// TestTxReadOnly: a write in View says that the transaction is read-only, not the database.
+// TestTxReadOnly: the error of a write in View says that the transaction is read-only, and not the database.
 func TestTxReadOnly(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "db"), nil)
 	require.NoError(t, err)
@@ -239,7 +240,8 @@ func TestTxReadOnly(t *testing.T) {
 	}))
 }
 
-// TestValueChangedMeanwhile: a caller changes a large value while Put writes it. What is stored is some mixture, and whole.
+// TestValueChangedMeanwhile: if the caller changes a large value while Put writes it, some mixture is stored, and
+// it is intact.
 func TestValueChangedMeanwhile(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

@@ -30,7 +30,7 @@ func (l *told) add(e Event) {
 	l.mu.Unlock()
 }
 
-// of returns the events of a kind so far.
+// of returns the events of one kind so far.
 func (l *told) of(k EventKind) (events []Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,8 @@ func TestEventKinds(t *testing.T) {
 	require.Empty(t, seen)
 }
 
-// TestEventsOfALife: what happens to a database from its creation to its second opening is told in order, with what it took.
+// TestEventsOfALife: what happens to a database from its creation to its second opening is reported in order, with
+// details.
 func TestEventsOfALife(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	var first, second told
@@ -88,7 +89,7 @@ func TestEventsOfALife(t *testing.T) {
 	require.NotContains(t, kinds, EventRecovery, "of a new file")
 	require.Contains(t, kinds, EventFlush)
 	require.Equal(t, []EventKind{EventClose}, kinds[len(kinds)-1:])
-	kinds = slices.DeleteFunc(kinds, func(k EventKind) bool { return k.Level() != slog.LevelDebug || k == EventFlush || k == EventClean }) // as it comes
+	kinds = slices.DeleteFunc(kinds, func(k EventKind) bool { return k.Level() != slog.LevelDebug || k == EventFlush || k == EventClean }) // these come at any time
 	require.Equal(t, []EventKind{EventCheckpoint, EventCheckpoint, EventOpen, EventCheckpoint}, kinds[:4], "two checkpoints of a new file, and ours")
 	for _, e := range first.events {
 		require.Equal(t, path, e.Path)
@@ -107,7 +108,7 @@ func TestEventsOfALife(t *testing.T) {
 	require.Equal(t, []EventKind{EventRecovery, EventOpen, EventClose}, second.kinds())
 }
 
-// TestEventsOfFailure: a sync that is slow, one that fails, and the commit that it cuts short are events.
+// TestEventsOfFailure: a slow sync, a failed sync, and the commit that the latter interrupts are reported.
 func TestEventsOfFailure(t *testing.T) {
 	mem := vfs.NewMem(2 << 30)
 	defer mem.Release()
@@ -147,7 +148,8 @@ func TestEventsOfFailure(t *testing.T) {
 	require.Equal(t, slog.LevelWarn, Event{Kind: EventClose, Err: ErrFull}.Level())
 }
 
-// TestEventsOfDamage: a read that meets damage, and an Open that does, are events that say where it is; also beside a writer.
+// TestEventsOfDamage: a read that finds damage, and an Open that does, cause events that say where the damage is.
+// This also holds beside a writer.
 func TestEventsOfDamage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -183,7 +185,7 @@ func TestEventsOfDamage(t *testing.T) {
 	require.Eventually(t, func() bool { return len(events.of(EventCorruption)) == 1 }, patience, time.Millisecond)
 }
 
-// TestEventsHoldNothingUp: a function that never returns holds up neither commits nor background work nor Close.
+// TestEventsHoldNothingUp: a function that never returns blocks neither commits nor background work nor Close.
 func TestEventsHoldNothingUp(t *testing.T) {
 	free := make(chan struct{})
 	defer close(free)
@@ -220,7 +222,8 @@ func TestEventsHoldNothingUp(t *testing.T) {
 	}
 }
 
-// TestEventsUseTheDatabase: the function is called under no lock, so it may do with the database whatever others may.
+// TestEventsUseTheDatabase: the function is called without any locks held, so it may use the database like any
+// other code.
 func TestEventsUseTheDatabase(t *testing.T) {
 	var db *DB
 	var err error
@@ -254,7 +257,7 @@ func TestEventsUseTheDatabase(t *testing.T) {
 	require.Positive(t, used[EventFlush])
 }
 
-// TestEventsThatPanic: the database goes on, and the function gets the next event.
+// TestEventsThatPanic: if the function panics, the database continues, and the function receives the next event.
 func TestEventsThatPanic(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
@@ -272,17 +275,18 @@ func TestEventsThatPanic(t *testing.T) {
 	require.GreaterOrEqual(t, len(events.of(EventCheckpoint)), 3)
 }
 
-// TestSkippedEventsAreCounted: Stats has how many events were left out.
+// TestSkippedEventsAreCounted: Stats says how many events were skipped.
 func TestSkippedEventsAreCounted(t *testing.T) {
 	db := newDB(t, &Options{Events: func(Event) {}})
 	require.Zero(t, db.Stats().EventsSkipped)
 	for range 1000 {
-		db.events.Post(event.Event{Kind: event.OldSnapshot}) // one a minute
+		db.events.Post(event.Event{Kind: event.OldSnapshot}) // at most one a minute is passed on
 	}
 	require.Greater(t, db.Stats().EventsSkipped, uint64(900))
 }
 
-// TestLogEvents: without Events a healthy database tells the default logger nothing that is not for debugging, and what is not healthy it does.
+// TestLogEvents: without Options.Events, a healthy database logs only at the debug level, while failures are logged
+// at higher levels.
 func TestLogEvents(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"flashdbm/mvcc"
 )
 
-// fillExpiring puts records of which every other one expires in a minute.
+// fillExpiring puts records, every other one of which expires in a minute.
 func fillExpiring(t *testing.T, db *DB, from, to int) {
 	t.Helper()
 	require.NoError(t, db.Update(func(tx *Tx) error {
@@ -31,7 +31,7 @@ func fillExpiring(t *testing.T, db *DB, from, to int) {
 	}))
 }
 
-// requireFilled: of records of fillExpiring all are there, or those that do not expire.
+// requireFilled requires all records of fillExpiring, or only those that do not expire.
 func requireFilled(t *testing.T, db *DB, to int, over bool) {
 	t.Helper()
 	require.NoError(t, db.View(func(tx *Tx) error {
@@ -60,8 +60,9 @@ func requireFilled(t *testing.T, db *DB, to int, over bool) {
 	}
 }
 
-// TestExpiryBackup: backups, increments and what follows a database have the times, also where the first record that expires came in between. A copy
-// that increments are applied to hides what is over and deletes nothing by itself, until it is written.
+// TestExpiryBackup: backups, increments and followers keep the times of expiry, even if the first record that
+// expires was put in between. A copy to which increments are applied hides expired records and deletes nothing by
+// itself until it is written.
 func TestExpiryBackup(t *testing.T) {
 	dir := t.TempDir()
 	db, err := openUnsynced(filepath.Join(dir, "a.fdbm"), nil)
@@ -106,14 +107,14 @@ func TestExpiryBackup(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, indexOf(t, to), "the deletes came with the increment")
 	requireFilled(t, to, 300, true)
-	require.NoError(t, to.PutTTL([]byte("0300"), nil, time.Millisecond)) // it is a copy no more
+	require.NoError(t, to.PutTTL([]byte("0300"), nil, time.Millisecond)) // from now on it is an independent database
 	clock.pass(time.Second)
 	require.NoError(t, to.Put([]byte("k"), nil))
 	require.Eventually(t, func() bool { return len(indexOf(t, to)) == 0 }, patience, time.Millisecond)
 	require.NoError(t, to.Check(t.Context()))
 }
 
-// TestExpirySalvage: what comes back of a damaged file has its times, also with its mark lost.
+// TestExpirySalvage: records recovered from a damaged file keep their times of expiry, even if the mark is lost.
 func TestExpirySalvage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.fdbm")
@@ -142,7 +143,8 @@ func TestExpirySalvage(t *testing.T) {
 	})
 }
 
-// TestExpiryBeside: readers beside a writer hide what is over, by their own clock, from the moment on at which the first record that expires came.
+// TestExpiryBeside: readers beside a writer hide expired records by their own clock, from the moment at which the
+// first record that expires was put.
 func TestExpiryBeside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := openUnsynced(path, nil)
@@ -172,7 +174,8 @@ func TestExpiryBeside(t *testing.T) {
 	require.ErrorIs(t, err, ErrReadOnly)
 	require.ErrorIs(t, beside.EnableExpiry(), ErrReadOnly)
 
-	// one that has read nothing and is moved to a newer snapshot, as where the writer was too fast for it
+	// A transaction that has read nothing is moved to a newer snapshot, as happens if the writer is too fast for
+	// it.
 	require.False(t, early.spaced)
 	require.True(t, early.again(mvcc.ErrSnapshotTooOld))
 	require.True(t, early.spaced)
@@ -194,7 +197,7 @@ func TestExpiryBeside(t *testing.T) {
 	require.NoError(t, ro.Close())
 }
 
-// TestExpirySnapshot: all transactions of a snapshot go by the clock of its beginning.
+// TestExpirySnapshot: all transactions of a snapshot use the time of its beginning.
 func TestExpirySnapshot(t *testing.T) {
 	db, clock := newExpiring(t, nil)
 	fillExpiring(t, db, 0, 20)
@@ -219,7 +222,8 @@ func TestExpirySnapshot(t *testing.T) {
 	requireFilled(t, db, 20, true)
 }
 
-// TestExpiryDrop: records of a keyspace that was dropped leave entries in the index that go at their time.
+// TestExpiryDrop: the records of a dropped keyspace leave entries in the index of times, which are deleted when
+// their time comes.
 func TestExpiryDrop(t *testing.T) {
 	db, clock := newExpiring(t, nil)
 	require.NoError(t, db.CreateKeyspace("a"))

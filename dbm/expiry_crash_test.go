@@ -11,9 +11,11 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestExpiryCrash cuts the power at every operation while a file becomes one with records that expire, while such records are put, put again, overwritten and deleted,
-// and while what is over is deleted. What is found then, at three times, is what one of the states has at that time that were, not older than the
-// last that had returned; each record that expires has its entry in the index; and once all is over nothing is left of either.
+// TestExpiryCrash simulates a power failure at every operation while records with a time of expiry are put for the
+// first time in a file, put again, overwritten and deleted, and while expired ones are deleted in the background.
+// At each of three times, the contents found equal one of the states that there were, as they would be read at that
+// time, and not an older one than the last step that had returned. Each record that expires has its entry in the
+// index. After all of them have expired, neither records nor entries are left.
 func TestExpiryCrash(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem(64 << 20)
@@ -40,7 +42,7 @@ func TestExpiryCrash(t *testing.T) {
 		db, err := open(image)
 		require.NoError(t, err, where)
 		defer db.Close()
-		if enable = !enable; enable { // goes on where it was cut off
+		if enable = !enable; enable { // continues where it was interrupted
 			require.NoError(t, db.EnableExpiry(), where)
 		}
 		indexOf(t, db)
@@ -74,7 +76,7 @@ func TestExpiryCrash(t *testing.T) {
 			return true
 		}
 		require.True(t, steps.possible(fits), "%s: none of the states from %d to %d: %q", where, steps.returned, len(steps.states)-1, found)
-		image.OnOp(nil) // what is over now was not then
+		image.OnOp(nil) // the checks below change the clock, and what is expired then was not at that operation
 		_, err = db.DeleteExpired(t.Context())
 		require.NoError(t, err, where)
 		require.Empty(t, indexOf(t, db), where)
@@ -116,11 +118,11 @@ func TestExpiryCrash(t *testing.T) {
 		return tx.Put([]byte("0"), []byte("for good"))
 	})
 	clock.pass(time.Second)
-	steps.forget() // what is over may go, which the others do not know
+	steps.forget() // expired records may be deleted, which the earlier states do not show
 	_, err = db.DeleteExpired(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, db.Checkpoint())
-	for i := range 3 { // times that come before others that are there, and after them
+	for i := range 3 { // times before those of other records, and after them
 		step(puts(10*i, 30, time.Duration(1+i%2)*time.Second))
 		step(puts(0, 20, time.Duration(2-i%2)*time.Second))
 		clock.pass(time.Second)

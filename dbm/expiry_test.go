@@ -21,12 +21,12 @@ import (
 	"flashdbm/mvcc"
 )
 
-// testClock is a clock that stands until it is set.
+// testClock is a clock that stands still until it is set.
 type testClock struct{ at atomic.Int64 }
 
 func (c *testClock) pass(d time.Duration) { c.at.Add(d.Milliseconds()) }
 
-// newClock gives a database, of which nothing is used yet, a clock of its own. Nothing is deleted in the background then.
+// newClock gives a database that was not used yet a clock of its own. Nothing is deleted in the background then.
 func newClock(db *DB) *testClock {
 	c := &testClock{}
 	c.at.Store(1_000_000)
@@ -47,7 +47,7 @@ func newExpiring(t testing.TB, opts *Options) (*DB, *testClock) {
 	return db, clock
 }
 
-// indexOf returns the entries of the index of times. Every record of the tree that expires has to have one.
+// indexOf returns the entries of the index of times. Every record in the tree that expires must have one.
 func indexOf(t *testing.T, db *DB) (entries []string) {
 	t.Helper()
 	require.NoError(t, db.View(func(tx *Tx) error {
@@ -68,7 +68,7 @@ func indexOf(t *testing.T, db *DB) (entries []string) {
 	return entries
 }
 
-// TestStamp: what is put together comes apart again, and what is not is left as it is.
+// TestStamp: a value with a stamp can be separated again, and a value without one is left as it is.
 func TestStamp(t *testing.T) {
 	s := stamp(0x0123456789abcdef)
 	for _, at := range []int64{0, 1, 255, 1 << 40, mostTime} {
@@ -110,13 +110,13 @@ func TestStamp(t *testing.T) {
 	require.Zero(t, found)
 }
 
-// timedValue is what the model of TestExpiryModel has of a record.
+// timedValue is a record in the model of TestExpiryModel.
 type timedValue struct {
 	value string
 	at    int64 // 0: it does not expire
 }
 
-// timedModel is records by their keys, some of them over.
+// timedModel has records by their keys, some of them expired.
 type timedModel map[string]timedValue
 
 func (m timedModel) at(now int64) map[string]string {
@@ -129,7 +129,7 @@ func (m timedModel) at(now int64) map[string]string {
 	return there
 }
 
-// requireTimed compares all ways of reading with what the model has.
+// requireTimed compares all ways of reading with the model.
 func requireTimed(t *testing.T, tx *Tx, model timedModel, rng *rand.Rand) {
 	t.Helper()
 	want := model.at(tx.now)
@@ -171,8 +171,9 @@ func requireTimed(t *testing.T, tx *Tx, model timedModel, rng *rand.Rand) {
 	require.NoError(t, tx.Err())
 }
 
-// TestExpiryModel compares records that expire, and others, of several keyspaces with maps, while the clock goes on and at times back, what is over is
-// deleted or not, and snapshots are held; reopened, and after a restore.
+// TestExpiryModel compares records with and without a time of expiry, in several keyspaces, with maps. Meanwhile
+// the clock goes forward and sometimes back, expired records are deleted or not, and snapshots are held. It also
+// compares them after reopening and after a restore.
 func TestExpiryModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -304,7 +305,7 @@ func copyByBackup(t *testing.T, path string) string {
 	return to
 }
 
-// changeTimed does one of all that changes records.
+// changeTimed runs one of all operations that change records.
 func changeTimed(t *testing.T, tx *Tx, m timedModel, rng *rand.Rand) {
 	t.Helper()
 	k := fmt.Sprint(rng.IntN(40))
@@ -384,7 +385,8 @@ func changeTimed(t *testing.T, tx *Tx, m timedModel, rng *rand.Rand) {
 	}
 }
 
-// TestExpiryOfLargeValues: values that runs and private segments hold expire like others, grow and are read in pieces.
+// TestExpiryOfLargeValues: values in runs and private segments expire like others, can be appended to, and can be
+// read in pieces.
 func TestExpiryOfLargeValues(t *testing.T) {
 	db, clock := newExpiring(t, nil)
 	for _, size := range []int{100, 3000, appendInMemory + 1, 1 << 20, 3 << 20} {
@@ -427,7 +429,8 @@ func TestExpiryOfLargeValues(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestExpiryByEveryPut: whatever puts a value that begins with the stamp, it is read as it was put.
+// TestExpiryByEveryPut: a value that begins with the bytes of a stamp is read as it was put, whichever operation
+// puts it.
 func TestExpiryByEveryPut(t *testing.T) {
 	db, _ := newExpiring(t, nil)
 	value := append(stamp(db.expiry.stamp.Load()).head(nil, 7), "value"...)
@@ -466,7 +469,7 @@ func TestExpiryByEveryPut(t *testing.T) {
 	}
 }
 
-// TestPutTTLAgain: a record that is put again before its time leaves no entry in the index for each time.
+// TestPutTTLAgain: a record that is put again before it expires does not leave an entry in the index for each time.
 func TestPutTTLAgain(t *testing.T) {
 	db, clock := newExpiring(t, nil)
 	for i := range 100 {
@@ -485,7 +488,8 @@ func TestPutTTLAgain(t *testing.T) {
 	require.Equal(t, ErrNotFound, err)
 }
 
-// TestEnableExpiry: Update and DB.PutTTL enable it by themselves, a transaction from Begin says what to do, and programs of before refuse the file.
+// TestEnableExpiry: Update and DB.PutTTL enable expiry by themselves, a transaction from Begin returns an error
+// that says what to do, and programs from before expiry refuse the file.
 func TestEnableExpiry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := openUnsynced(path, nil)
@@ -540,7 +544,8 @@ func TestEnableExpiry(t *testing.T) {
 	require.ErrorIs(t, err, ErrFormat)
 }
 
-// TestExpiryConflicts: what deletes records for their time never takes one that is put beside, whoever is first.
+// TestExpiryConflicts: what deletes expired records never deletes one that is put concurrently, whichever commits
+// first.
 func TestExpiryConflicts(t *testing.T) {
 	db, clock := newExpiring(t, nil)
 	key := []byte("k")
@@ -558,7 +563,7 @@ func TestExpiryConflicts(t *testing.T) {
 		require.NoError(t, db.PutTTL(key, []byte("old"), time.Second))
 		clock.pass(time.Second)
 		beside := false
-		db.expiry.now = func() int64 { // the transaction that deletes has its snapshot by now
+		db.expiry.now = func() int64 { // by now the transaction that deletes has its snapshot
 			if !beside {
 				beside = true
 				require.NoError(t, put())
@@ -598,7 +603,8 @@ func TestExpiryConflicts(t *testing.T) {
 	}
 }
 
-// TestExpiryInTheBackground: what is over is deleted without anybody's doing, by the system's clock, and goes on behind an open with the first commit.
+// TestExpiryInTheBackground: expired records are deleted without any call, by the system's clock. After an open
+// this continues with the first commit.
 func TestExpiryInTheBackground(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -607,7 +613,7 @@ func TestExpiryInTheBackground(t *testing.T) {
 	db.expirer.longest = time.Hour
 	waits := make(chan signal, 1)
 	db.expiry.now = func() int64 {
-		if calledBy("deleteInTime") { // which has read by then until when it waits
+		if calledBy("deleteInTime") { // it has decided by now how long it waits
 			select {
 			case waits <- signal{}:
 			default:
@@ -651,7 +657,7 @@ func TestExpiryInTheBackground(t *testing.T) {
 	require.Eventually(t, left(1), patience, 5*time.Millisecond)
 }
 
-// calledBy reports whether a method of that name has called who asks.
+// calledBy reports whether a method of that name is on the caller's stack.
 func calledBy(method string) bool {
 	pcs := make([]uintptr, 16)
 	for frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)]); ; {

@@ -21,8 +21,9 @@ var (
 	followEvery   = flag.Duration("follow.every", 200*time.Millisecond, "look for changes once in this time")
 )
 
-// TestMeasureFollow writes 10,000 commits a second, of 100 bytes under keys at random, for ten seconds, and tells how old the state of a copy is
-// that follows beside them, at each moment from the second second on: the first increment is of all that was written since the backup.
+// TestMeasureFollow commits 10,000 times a second, with records of 100 bytes under random keys, for ten seconds. It
+// reports how old the state of a following copy is at each moment after the first second. The first increment has
+// all that was written since the backup.
 func TestMeasureFollow(t *testing.T) {
 	if *followMeasure == 0 {
 		t.Skip("-follow.measure tells how many records")

@@ -14,14 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFollowModel takes an increment behind each of all kinds of commits and of background work, in the process that writes and beside it, and
-// compares copies with the database: one that gets each, and one that gets increments from tokens older than what it has.
+// TestFollowModel takes an increment after each of all kinds of commits and background work, in the process that
+// writes and beside it, and compares copies with the database: one that receives every increment, and one that
+// receives increments from tokens older than its state.
 func TestFollowModel(t *testing.T) {
 	for _, beside := range []bool{false, true} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("beside=%v-%d", beside, seed), func(t *testing.T) {
 				t.Parallel()
-				followModel(t, beside, Durability(2*seed), rand.New(rand.NewPCG(seed, 7))) // page groups mostly, and record groups alone
+				followModel(t, beside, Durability(2*seed), rand.New(rand.NewPCG(seed, 7))) // mostly page groups, and only record groups
 			})
 		}
 	}
@@ -49,7 +50,7 @@ func followModel(t *testing.T, beside bool, d Durability, rng *rand.Rand) {
 	steps := []func(tx *Tx) error{
 		func(tx *Tx) error { return tx.Put(key(), value()) },
 		func(tx *Tx) error { return tx.Delete(key()) },
-		func(tx *Tx) error { // leaves that go, at an end of the keys too
+		func(tx *Tx) error { // leaves are removed, also at an end of the keys
 			for k := range tx.Prefix(fmt.Appendf(nil, "%02d", rng.IntN(30))) {
 				if err := tx.Delete(k); err != nil {
 					return err
@@ -61,7 +62,7 @@ func followModel(t *testing.T, beside bool, d Durability, rng *rand.Rand) {
 			from := key()
 			return tx.DeleteRange(from, append(from[:2:2], 'x'))
 		},
-		func(tx *Tx) error { // a write set that leaves memory
+		func(tx *Tx) error { // a write set leaves memory
 			for k, v := range many(1000) {
 				if err := tx.Put(k, append(v, make([]byte, 1000)...)); err != nil {
 					return err
@@ -121,7 +122,7 @@ func followModel(t *testing.T, beside bool, d Durability, rng *rand.Rand) {
 			require.NoError(t, db.Close())
 			db, err = open(path, opts)
 			require.NoError(t, err)
-		case n < 20: // a commit by itself
+		case n < 20: // a single commit
 			require.NoError(t, db.Update(steps[rng.IntN(2)]))
 		default:
 			for range 1 + rng.IntN(8) {
@@ -156,7 +157,8 @@ func followModel(t *testing.T, beside bool, d Durability, rng *rand.Rand) {
 	require.NoError(t, follower.Check(t.Context()))
 }
 
-// TestFollowTellsLittle: an increment of Follow holds the record that was put and not its leaf, nor the others that no flush has written yet.
+// TestFollowTellsLittle: an increment of Follow contains the record that was put, and not its leaf or other records
+// that no flush has written yet.
 func TestFollowTellsLittle(t *testing.T) {
 	for _, beside := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "db")
@@ -196,13 +198,14 @@ func TestFollowTellsLittle(t *testing.T) {
 		if beside {
 			continue
 		}
-		f.held.Reset(0) // the snapshot was held for too long
+		f.held.Reset(0) // as if the snapshot had been held for too long
 		require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, patience, time.Millisecond)
 		require.Nil(t, f.take())
 	}
 }
 
-// TestFollowOrder: increments of Follow fit the moment that they begin at and their own, and no other between.
+// TestFollowOrder: an increment of Follow can be applied to the states at its beginning and its end, and to no
+// other in between.
 func TestFollowOrder(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)
@@ -222,7 +225,7 @@ func TestFollowOrder(t *testing.T) {
 	defer f.forget()
 	put("b")
 	require.NoError(t, f.round(t.Context()))
-	put("c") // and back, which the second increment tells nothing of
+	put("c") // to the earlier value, so that the second increment has nothing of it
 	var between bytes.Buffer
 	_, err = db.BackupSince(t.Context(), first, &between)
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// copyOf returns a database with what another one has, made of a backup, and the token of that.
+// copyOf returns a copy of a database, made from a backup, and the token of the backup.
 func copyOf(t *testing.T, source *DB) (*DB, Token) {
 	t.Helper()
 	var full bytes.Buffer
@@ -30,8 +30,9 @@ func copyOf(t *testing.T, source *DB) (*DB, Token) {
 	return db, token
 }
 
-// TestFollow keeps a copy up to date with a database that several goroutines write to, in the same process and beside it. At each moment of the
-// copy each writer's counter and its records agree, and in the end it has all.
+// TestFollow keeps a copy up to date with a database to which several goroutines write, in the same process and
+// beside it. At each moment, each writer's counter and records in the copy agree, and in the end the copy is
+// complete.
 func TestFollow(t *testing.T) {
 	for _, beside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("beside=%v", beside), func(t *testing.T) {
@@ -54,7 +55,7 @@ func TestFollow(t *testing.T) {
 			for w := range 3 {
 				wg.Go(func() {
 					for n := 1; n <= 1500; n++ {
-						for n == 750 && increments.Load() == 0 && ctx.Err() == nil { // so that there are several, however fast the writers are
+						for n == 750 && increments.Load() == 0 && ctx.Err() == nil { // so that there are several increments, however fast the writers are
 							time.Sleep(time.Millisecond)
 						}
 						err := db.Update(func(tx *Tx) error {
@@ -112,7 +113,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowEnds: an error of apply ends it, and so does one that does not read to the end.
+// TestFollowEnds: Follow ends if apply returns an error or does not read its increment to the end.
 func TestFollowEnds(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)
@@ -132,7 +133,8 @@ func TestFollowEnds(t *testing.T) {
 	require.ErrorIs(t, db.Follow(ctx, now, time.Hour, nil), context.Canceled)
 }
 
-// TestFollowTooOld: an increment that was too old comes again at once, and then as seldom as others.
+// TestFollowTooOld: if an increment was too old, the next one is taken at once, and the ones after that at the
+// usual intervals.
 func TestFollowTooOld(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)
@@ -152,7 +154,8 @@ func TestFollowTooOld(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(begun), 40*time.Millisecond, "two pauses between six tries")
 }
 
-// TestFollowLastPage: what a commit adds to the last page of the log is told like what comes in a group of its own, also if nothing follows it.
+// TestFollowLastPage: a commit that is added to the last page of the log is passed on like one in a group of its
+// own, even if nothing follows it.
 func TestFollowLastPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := Open(path, &Options{Durability: WriteThrough})

@@ -12,7 +12,7 @@ import (
 	"flashdbm/internal/formatdoc"
 )
 
-// TestFormatOfKeyspaces compares the keys that a file with keyspaces has with the document.
+// TestFormatOfKeyspaces compares the keys in a file with keyspaces with the document.
 func TestFormatOfKeyspaces(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Put([]byte("k"), nil))
@@ -51,7 +51,7 @@ func TestFormatOfKeyspaces(t *testing.T) {
 	}
 }
 
-// describe says what a key of the tree is, in the way of the document.
+// describe describes a key of the tree in the notation of the document.
 func describe(k []byte) string {
 	switch {
 	case k[0] != spaceByte:
@@ -71,7 +71,7 @@ func describe(k []byte) string {
 	return "FF FF " + string(k[2:])
 }
 
-// TestFormatOfExpiry compares what a record that expires is in the tree with the document.
+// TestFormatOfExpiry compares how a record that expires is stored in the tree with the document.
 func TestFormatOfExpiry(t *testing.T) {
 	db, clock := newExpiring(t, nil)
 	clock.at.Store(0x010203040500)

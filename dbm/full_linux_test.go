@@ -16,7 +16,7 @@ import (
 
 var fullDevice = flag.Bool("full.device", false, "fill file systems on loop devices in TestFullMount: root, and mkfs.ext4 or mkfs.xfs")
 
-// mountSmall makes a file system of so many bytes and mounts it, until the test ends.
+// mountSmall creates a file system of the given size and mounts it until the test ends.
 func mountSmall(t *testing.T, kind string, bytes int64) (dir string) {
 	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
 	file, err := os.Create(image)
@@ -36,7 +36,7 @@ func mountSmall(t *testing.T, kind string, bytes int64) (dir string) {
 	return dir
 }
 
-// TestFullMount is TestFullDevice on file systems of the kernel.
+// TestFullMount is TestFullDevice on real file systems of the kernel.
 func TestFullMount(t *testing.T) {
 	if !*fullDevice {
 		t.Skip("mounts file systems on loop devices, as root: make full runs it")
@@ -50,7 +50,7 @@ func TestFullMount(t *testing.T) {
 			f := newFullFile(t, 0, 256, 1000, mvcc.WriteThrough)
 			f.close()
 			path, others := filepath.Join(dir, "db"), filepath.Join(dir, "others")
-			o := (&Options{Durability: WriteThrough}).engine() // with its keeper
+			o := (&Options{Durability: WriteThrough}).engine() // with background work
 			db, err := openEngine(vfs.OS(), path, o)
 			require.NoError(t, err)
 			f.db = db

@@ -11,8 +11,8 @@ import (
 	"flashdbm/mvcc"
 )
 
-// TestFullDeleteRange: a full file can be emptied by one DeleteRange, also where there is no room to delete its records one by one, and of a
-// part of them by one before; it can be filled again, and emptied again.
+// TestFullDeleteRange: a full file can be emptied with one DeleteRange, even if there is no room to delete its
+// records one by one, and even after another one has deleted a part. It can be filled and emptied again.
 func TestFullDeleteRange(t *testing.T) {
 	t.Parallel()
 	for _, s := range []struct {
@@ -45,7 +45,8 @@ func TestFullDeleteRange(t *testing.T) {
 	}
 }
 
-// TestFullDeleteRangeOfLongKeys: the same of keys so long that the redo of their deletes takes more than a full file has left.
+// TestFullDeleteRangeOfLongKeys does the same with keys so long that the redo of deleting them takes more than a
+// full file has left.
 func TestFullDeleteRangeOfLongKeys(t *testing.T) {
 	t.Parallel()
 	f := newFullFile(t, 4<<20, 0, 100, mvcc.WriteThrough)

@@ -22,22 +22,22 @@ import (
 
 var fullAll = flag.Bool("full.all", false, "fill files of all sizes in TestFull: minutes")
 
-// A fullFile is a database that may not grow beyond a few MiB, and what it holds.
+// A fullFile is a database with a limit of a few MiB, and a record of what it holds.
 type fullFile struct {
 	t    *testing.T
 	rng  *rand.Rand
 	mem  *vfs.Mem
 	opts mvcc.Options
 	db   *DB
-	size int // of a value
-	per  int // puts of a transaction
+	size int // length of a value
+	per  int // number of puts in a transaction
 	keys []int
 	next int
 
-	again   int  // so often a delete that finds no room is tried again, as those who are asked to make some may be slow
-	inOrder bool // keys ascend as they are put,
-	random  bool // or come as if drawn; else they are spread evenly
-	refuses bool // the file system refuses to allocate what is there, as XFS does once the device is full
+	again   int  // how often a delete that finds no room is tried again, as readers that are asked to end may be slow
+	inOrder bool // keys are put in ascending order,
+	random  bool // or at random; otherwise they are spread evenly
+	refuses bool // the file system refuses to allocate even space that exists, as XFS does on a full device
 }
 
 func newFullFile(t *testing.T, limit int64, segment uint32, size int, d mvcc.Durability) *fullFile {
@@ -68,7 +68,7 @@ func (f *fullFile) close() {
 	f.db = nil
 }
 
-// kill goes on with what a killed process has left.
+// kill continues with what a killed process has left.
 func (f *fullFile) kill() {
 	image := f.mem.Crash(vfs.KeepAll, 1)
 	f.db.engine.Fail(errors.New("killed"))
@@ -81,7 +81,7 @@ func (f *fullFile) kill() {
 	f.open()
 }
 
-// refuse makes the file system refuse all allocation.
+// refuse makes the file system refuse every allocation.
 func (f *fullFile) refuse() {
 	f.refuses = true
 	f.mem.OnOp(func(op vfs.Op) error {
@@ -115,7 +115,7 @@ func (f *fullFile) commit(do func(tx *Tx) error) error {
 	return tx.Commit()
 }
 
-// housekeep does now and then what maintenance would.
+// housekeep does from time to time what background maintenance would do.
 func (f *fullFile) housekeep() {
 	if f.rng.IntN(8) == 0 {
 		if err := f.db.engine.Housekeep(); !errors.Is(err, ErrFull) {
@@ -124,7 +124,7 @@ func (f *fullFile) housekeep() {
 	}
 }
 
-// fill puts records until the file is full, and returns how many there are then.
+// fill puts records until the file is full, and returns how many there are.
 func (f *fullFile) fill() int {
 	for {
 		err := f.commit(func(tx *Tx) error {
@@ -147,7 +147,8 @@ func (f *fullFile) fill() int {
 	}
 }
 
-// deleteSome deletes so many records, each in a transaction of its own, in random order; between is called now and then.
+// deleteSome deletes the given number of records in random order, each in its own transaction, and calls between
+// from time to time.
 func (f *fullFile) deleteSome(n int, between func()) {
 	for i := range n {
 		last := len(f.keys) - 1
@@ -190,8 +191,9 @@ func (f *fullFile) check() {
 	}))
 }
 
-// On a full file writes fail with ErrFull and nothing else does: everything can be deleted, a key at a time, and what that frees can be
-// written again, without opening the file anew, and also if the process is killed meanwhile.
+// On a full file, writes fail with ErrFull, and nothing else fails: all records can be deleted, one key at a time,
+// and the space can be written again without reopening the file. This also holds if the process is killed
+// meanwhile.
 func TestFull(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -240,7 +242,7 @@ func TestFull(t *testing.T) {
 				f.check()
 				t.Logf("full with %d records, %d of %d bytes (%v); half deleted, %d; all deleted, %d (%v)", first, live, s.mib<<20, filled, half, all, time.Since(began))
 				most := first * 8 / 10
-				if s.mib<<20 < 16*int64(s.segment)*logstore.PageSize { // what is left of a few segments makes a difference
+				if s.mib<<20 < 16*int64(s.segment)*logstore.PageSize { // with few segments, what is left of them makes a difference
 					most = first / 2
 				}
 				require.Greater(t, half, most)
@@ -253,7 +255,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestFullCompact: a full file can be compacted, with what is held back for cleaning.
+// TestFullCompact: a full file can be compacted, using the space that is reserved for cleaning.
 func TestFullCompact(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -286,8 +288,8 @@ func TestFullCompact(t *testing.T) {
 	}
 }
 
-// TestFullDevice: the same on a device that is full, of which the database learns only when its file is to grow, and of which others take
-// the room and give it back.
+// TestFullDevice does the same on a full device. The database learns that it is full only when its file has to
+// grow, and other files take the room and give it back.
 func TestFullDevice(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -317,14 +319,14 @@ func TestFullDevice(t *testing.T) {
 
 			f.deleteSome(all*3/4, nil)
 			s := f.db.Stats()
-			f.mem.SetMaxBytes(s.FileBytes + 64<<10) // others have taken the rest
+			f.mem.SetMaxBytes(s.FileBytes + 64<<10) // other files have taken the rest
 			f.fill()
 			f.refuse()
 			f.kill()
 			f.deleteSome(len(f.keys)/2, f.kill)
 			f.check()
 			few := f.fill()
-			f.mem.SetMaxBytes(2 * size) // and given back more
+			f.mem.SetMaxBytes(2 * size) // they have given back more
 			f.refuses = false
 			f.mem.OnOp(nil)
 			more := f.fill()
@@ -335,8 +337,8 @@ func TestFullDevice(t *testing.T) {
 	}
 }
 
-// TestFullReaders: readers that hold on to what they see don't keep deletes from a full file: those that are in the way get
-// ErrSnapshotTooOld at their next call.
+// TestFullReaders: readers that hold on to a snapshot do not prevent deletes on a full file. Those that are in the
+// way get ErrSnapshotTooOld from their next call.
 func TestFullReaders(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -355,7 +357,7 @@ func TestFullReaders(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
 			for ctx.Err() == nil {
 				err := f.db.View(func(tx *Tx) error {
-					for ctx.Err() == nil { // until it is in the way
+					for ctx.Err() == nil { // until its snapshot is in the way
 						if _, err := tx.Get(f.key(rng.IntN(first))); err != nil && !errors.Is(err, ErrNotFound) {
 							return err
 						}
@@ -382,8 +384,8 @@ func TestFullReaders(t *testing.T) {
 	require.NotZero(t, old.Load())
 }
 
-// TestFullOfLongKeys: on the smallest file that may be asked for, full of keys as long as its segments take and of short ones, all can be deleted, also where the
-// process was killed again and again.
+// TestFullOfLongKeys: the smallest file that users can set, full of the longest keys that fit in its segments and
+// of short ones, can be emptied, even if the process is killed several times.
 func TestFullOfLongKeys(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -396,7 +398,7 @@ func TestFullOfLongKeys(t *testing.T) {
 				}
 				return f.key(i)
 			}
-			for range 3 { // right behind the creation
+			for range 3 { // right after the creation
 				f.kill()
 			}
 			for range 3 {

@@ -19,8 +19,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// FuzzFile changes bytes of a whole database, makes all checksums right again, and uses it in every way. A change takes five bytes:
-// the page, where in it, and the new byte. Odd pages are of the log from the older superblock on, even ones any.
+// FuzzFile changes bytes of a whole database, corrects all checksums, and uses the database in every way. A change
+// takes five bytes: the page, the offset in the page, and the new byte. Odd page numbers select a page of the log
+// from the older superblock on, even ones any page.
 func FuzzFile(f *testing.F) {
 	f.Add(false, []byte{})
 	f.Add(true, []byte{4, 0, 44, 0, 9})
@@ -55,8 +56,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// FuzzAPI runs a program of calls on a database and on a sorted map and compares all results. A call takes two bytes and, for keys and
-// values, more.
+// FuzzAPI runs a program of calls on a database and on a sorted map and compares all results. A call takes two
+// bytes, and more for keys and values.
 func FuzzAPI(f *testing.F) {
 	f.Add([]byte("\x00\x01\x01\x02\x02\x03\x03\x04\x04\x05\x05\x06\x06\x07\x07\x08\x08\x09\x09\x0a\x0a\x0b\x0b\x0c"))
 	f.Add(bytes.Repeat([]byte{0, 7, 0, 200, 0, 90, 9, 1, 5, 3, 10, 1}, 20))
@@ -89,13 +90,13 @@ type apiProgram struct {
 	own    map[string]string
 	cursor *Cursor
 	at     string // key of the cursor
-	valid  bool   // the cursor is on a record, or on where one was
+	valid  bool   // the cursor is at a record, or where one was
 }
 
 func (p *apiProgram) open() {
 	l := &load{segmentPages: 8, memoryLimit: 256 << 10, redoLimit: 64 << 10, stepPages: 3}
 	o := l.options(rand.New(rand.NewPCG(1, 1)))
-	o.LastSlots = 4 // nearly all keys collide
+	o.LastSlots = 4 // so few that nearly all keys collide
 	db, err := openEngine(p.mem, crashPath, o)
 	require.NoError(p.t, err)
 	p.db = db
@@ -110,7 +111,7 @@ func (p *apiProgram) byte() int {
 	return int(b)
 }
 
-// key returns one of 256 keys, some of them long, some with a common prefix.
+// key returns one of 256 keys. Some are long, some have a common prefix.
 func (p *apiProgram) key() string {
 	n := p.byte()
 	switch {
@@ -136,7 +137,7 @@ func (p *apiProgram) value() string {
 	return string(bytes.Repeat([]byte{byte(n)}, size))
 }
 
-// begin makes sure that there is a transaction.
+// begin begins a transaction if there is none.
 func (p *apiProgram) begin() {
 	if p.tx != nil {
 		return
@@ -203,7 +204,7 @@ func (p *apiProgram) call() {
 		p.end(false)
 		require.NoError(t, p.db.Close())
 		p.open()
-	case 14: // the power fails
+	case 14: // a power failure
 		p.end(true)
 		image := p.mem.Crash(vfs.Policy(p.byte()%len(vfs.Policies())), 1)
 		require.NoError(t, p.db.Close())
@@ -219,7 +220,7 @@ func (p *apiProgram) call() {
 	}
 }
 
-// move moves the cursor, or deletes at it, and compares where it is.
+// move moves the cursor, or deletes at its position, and compares the position.
 func (p *apiProgram) move(op int) {
 	t := p.t
 	keys := slices.Sorted(maps.Keys(p.own))
@@ -268,7 +269,7 @@ func (p *apiProgram) move(op int) {
 	}
 }
 
-// compare reads the whole database, forward and backward.
+// compare reads the whole database in both directions.
 func (p *apiProgram) compare() {
 	t := p.t
 	require.NoError(t, p.db.View(func(tx *Tx) error {

@@ -12,8 +12,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestReadersWhileWritersHang: commits, checkpoints and compactions hang in an operation of the file system, with all locks that they hold then.
-// Lookups, cursors and Len go on all the same, also where they come to a page for the first time, and see what was committed before.
+// TestReadersWhileWritersHang: commits, checkpoints and compactions hang in an operation of the file system, with
+// all locks that they hold. Lookups, cursors and Len continue all the same, even if they need a page for the first
+// time, and see what was committed before.
 func TestReadersWhileWritersHang(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{Durable, Buffered} {
@@ -41,7 +42,7 @@ func readersWhileWritersHang(t *testing.T, d Durability, kind vfs.Kind) {
 	require.NoError(t, db.Close())
 	db, err = openEngine(mem, "db", compacting(d))
 	require.NoError(t, err)
-	for i := 100; i < 110; i++ { // in memory
+	for i := 100; i < 110; i++ { // these records stay in memory
 		put(i, 20)
 	}
 	require.NoError(t, db.Sync())
@@ -81,7 +82,7 @@ func readersWhileWritersHang(t *testing.T, d Durability, kind vfs.Kind) {
 	case <-time.After(patience):
 		t.Error("nothing hangs")
 	}
-	time.Sleep(10 * time.Millisecond) // the others come to what they wait for
+	time.Sleep(10 * time.Millisecond) // time for the others to reach the point at which they wait
 	read := make(chan struct{})
 	go func() {
 		defer close(read)

@@ -15,20 +15,21 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// heldRun is a database with records that are overwritten at random, beside readers that stay.
+// heldRun is a database whose records are overwritten at random while some readers stay.
 type heldRun struct {
 	t       *testing.T
 	db      *DB
 	path    string
 	r       *rand.Rand
 	records int
-	size    int   // bytes of a value
-	most    int64 // bytes that the file took of the disk
+	size    int   // length of a value
+	most    int64 // most bytes that the file took on disk
 	readers []*Tx
-	live    int64 // bytes in the tree when each of them began, together
+	live    int64 // sum of the bytes in the tree at the beginning of each reader
 }
 
-// newHeldRun opens a database of 4 MB, with values of so many bytes, and segments of so many pages, 0 for the default.
+// newHeldRun opens a database of 4 MB with values of the given length and segments of the given number of pages, 0
+// for the default.
 func newHeldRun(t *testing.T, o *Options, segmentPages uint32, size int) *heldRun {
 	h := &heldRun{t: t, path: filepath.Join(t.TempDir(), "a.fdbm"), r: rand.New(rand.NewPCG(1, 2)), records: 4_000_000 / size / 100 * 100, size: size}
 	var err error
@@ -67,7 +68,8 @@ func (h *heldRun) begin() {
 	h.live += h.db.Stats().LiveBytes
 }
 
-// overwrite overwrites records, the file's worth about so many times, with so many readers begun one after the other meanwhile.
+// overwrite overwrites records until about the given multiple of the database has been written. Meanwhile the given
+// number of readers begin, one after another.
 func (h *heldRun) overwrite(times, readers int) {
 	all := times * h.records / 20
 	for i := range all {
@@ -88,8 +90,8 @@ func (h *heldRun) end() {
 	h.readers = nil
 }
 
-// TestReadersHoldWhatTheySee: idle readers make the file as much larger as what their snapshots show, not as all that is written meanwhile;
-// Stats says how much, and all of it comes back when they end, though nobody commits.
+// TestReadersHoldWhatTheySee: idle readers make the file larger by what their snapshots show, and not by all that
+// is written meanwhile. Stats says how much that is, and all of it is freed when they end, without a commit.
 func TestReadersHoldWhatTheySee(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -98,13 +100,13 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 	if *fullAll {
 		times = 40
 	}
-	alone := map[int]*heldRun{} // without readers, by the size of values
+	alone := map[int]*heldRun{} // runs without readers, by the length of values
 	for i, c := range []struct {
 		size, readers int
-		most          float64 // that the file may take for them, in terms of what lived when they began
+		most          float64 // limit for the growth of the file, in multiples of the live data at their beginnings
 	}{
-		{500, 1, 2.5}, {500, 4, 1.5}, // 0.8 and 1.5 were seen
-		{100, 4, 1.2}, // 0.4 and 0.7; 1.0 with segments that are kept as a whole
+		{500, 1, 2.5}, {500, 4, 1.5}, // measured: 0.8 and 1.5
+		{100, 4, 1.2}, // measured: 0.4 and 0.7; 1.0 with segments that are kept completely
 	} {
 		if alone[c.size] == nil {
 			alone[c.size] = newHeldRun(t, opts(), 32, c.size)
@@ -115,9 +117,9 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 		h.overwrite(times, c.readers)
 		t.Logf("%d readers, values of %d bytes: file %d KiB at most, %d without; live at their snapshots %d, held %d", c.readers, c.size, h.most>>10, alone.most>>10, h.live>>10, h.db.Stats().HeldBytes>>10)
 		require.Less(t, float64(h.most), float64(alone.most)+c.most*float64(h.live))
-		time.Sleep(3 * time.Second) // what the log has left goes first
+		time.Sleep(3 * time.Second) // what is left of the log goes first
 		before := h.db.Stats()
-		for since := time.Now(); i == 0 && time.Since(since) < 4*time.Second; time.Sleep(50 * time.Millisecond) { // a file at rest
+		for since := time.Now(); i == 0 && time.Since(since) < 4*time.Second; time.Sleep(50 * time.Millisecond) { // until the file is at rest
 			if s := h.db.Stats(); s.FileBytes != before.FileBytes {
 				before, since = s, time.Now()
 			}
@@ -134,7 +136,7 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 		}
 		whole := allocated()
 		h.end()
-		// Stats sees to what readers have left, so nobody asks for it before it has come back.
+		// Stats itself frees what readers have left, so it must not be called before that has happened.
 		require.Eventually(t, func() bool { return whole-allocated() > before.HeldBytes*9/10 }, patience, 50*time.Millisecond)
 		var after Stats
 		back := func() bool {
@@ -145,7 +147,8 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 	}
 }
 
-// TestFullFileAsksReaders: where readers hold what a put on a full file needs, the oldest is asked to end, and the put goes on when it has.
+// TestFullFileAsksReaders: if readers hold space that a put on a full file needs, the oldest is asked to end, and
+// the put continues when it has.
 func TestFullFileAsksReaders(t *testing.T) {
 	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20}, 0, 500)
 	told := make(chan error, 100)
@@ -157,7 +160,7 @@ func TestFullFileAsksReaders(t *testing.T) {
 		if i%100 == 0 {
 			tx, err := h.db.Begin(TxOptions{ReadOnly: true})
 			require.NoError(t, err)
-			all.Go(func() { // a reader that looks at a record now and then
+			all.Go(func() { // a reader that reads a record from time to time
 				defer tx.Rollback()
 				for {
 					select {
