@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHostileDeath: the reference of a record leads to a leaf of the tree. Deleting the record does not free the leaf, which readers have
-// seen and may still hold.
+// TestHostileDeath: the reference of a record leads to a leaf of the tree. Deleting the record must not free the
+// leaf, which readers have seen and may still hold.
 func TestHostileDeath(t *testing.T) {
 	var victim string // key of the record
 	s := tall(t, true).spoiled(func(h *hostile) {
@@ -45,7 +45,7 @@ func TestHostileDeath(t *testing.T) {
 	require.NoError(t, db.Checkpoint())
 	require.NoError(t, db.Close())
 
-	db, err = openEngine(mem, crashPath, o) // the space map in the file says what may be written over
+	db, err = openEngine(mem, crashPath, o) // the space map in the file determines what may be overwritten
 	require.NoError(t, err)
 	n := 0
 	require.NoError(t, db.View(func(tx *Tx) error {

@@ -12,13 +12,13 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// tall is a database with a tree of three levels, values of all kinds, and write sets that left memory.
+// tall returns a database with a tree of three levels, values of all kinds, and write sets that left memory.
 func tall(t testing.TB, closed bool) *specimen {
 	return filled(t, &load{segmentPages: 8, keys: 400, style: 4, ops: 60, deletes: 5, big: 60 << 10, bigShare: 8, middle: 10,
 		memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}, closed)
 }
 
-// filled is a database with all keys of a load and some more transactions.
+// filled returns a database with all keys of a load and some more transactions.
 func filled(t testing.TB, l *load, closed bool) *specimen {
 	s := &specimen{name: "tall", load: l, closed: closed}
 	c := &trial{load: l, trace: func(string, ...any) {}, known: map[uint64]fingerprint{}}
@@ -48,7 +48,7 @@ func filled(t testing.TB, l *load, closed bool) *specimen {
 	return s
 }
 
-// shapes are loads of a few hundred kilobytes each, so that a file is tried in about a millisecond.
+// shapes are loads of a few hundred kilobytes each, so that one file takes about a millisecond.
 var shapes = []struct {
 	name string
 	load load
@@ -62,14 +62,15 @@ var shapes = []struct {
 	{"values", load{keys: 8, style: 3, ops: 2, deletes: 25, big: 50 << 10, bigShare: 500, middle: 15}},
 }
 
-// drawBase draws a database that hostile files are made of: of one of the shapes, of any durability, after a script of transactions and
-// background work that is cut off at one of its operations, as by a kill, or ends with Close.
+// drawBase draws a database from which hostile files are made. It has one of the shapes and any durability. Its
+// script of transactions and background work is either cut off at one of its operations, as by a kill, or ends with
+// Close.
 func drawBase(seed uint64) (*specimen, error) {
 	s, _, err := drawBaseExtras(seed)
 	return s, err
 }
 
-// drawBaseExtras is drawBase, and says what its extras did.
+// drawBaseExtras is drawBase that also returns what its extras did.
 func drawBaseExtras(seed uint64) (*specimen, extrasDone, error) {
 	s, x := &specimen{}, drawExtras(seed)
 	err := s.drawWith(seed, x)
@@ -101,7 +102,7 @@ func (s *specimen) drawWith(seed uint64, x *extras) error {
 		kill = -1
 	}
 	kill += mem.Ops()
-	var mu sync.Mutex // commits that nobody waits for are synced by another goroutine
+	var mu sync.Mutex // another goroutine syncs commits that nobody waits for
 	mem.OnOp(func(op vfs.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -165,7 +166,7 @@ func (s *specimen) drawWith(seed uint64, x *extras) error {
 		s.closed, s.file = true, content(mem, 0, fileSize(mem))
 	}
 	if n := len(s.file) / (8 * logstore.PageSize) * 8 * logstore.PageSize; n > 0 {
-		s.file = s.file[:n] // behind it is what a torn growth left
+		s.file = s.file[:n] // remove what a torn growth left at the end
 	}
 	return nil
 }

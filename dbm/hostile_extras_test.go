@@ -13,22 +13,23 @@ import (
 	"flashdbm/mvcc"
 )
 
-// extras are what the script of every second base has between its other steps. They are drawn apart, so that the other bases stay as they were.
+// extras are additional steps in the script of every second base. They are drawn from a separate source, so that
+// the other bases stay as they were.
 type extras struct {
 	rng    *rand.Rand
-	holds  bool // snapshots stay open while what they see is overwritten, and segments that they keep are thinned
-	stream bool // large values come from PutReader and are rewritten
-	async  bool // commits that nobody waits for
-	scans  bool // that have background work log values again, in key order
+	holds  bool // snapshots stay open while what they see is overwritten, and parts of the segments that they keep are freed
+	stream bool // large values come from PutReader and are overwritten
+	async  bool // commits do not wait
+	scans  bool // scans make background work log values again in key order
 
 	held []*Tx
 	did  extrasDone
 }
 
-// extrasDone counts what they did, for a test that they do it.
+// extrasDone counts what the extras did, for a test that they do it.
 type extrasDone struct {
 	held, holes, streamed, async, scans int
-	moved                               uint64 // record groups behind scans, with values that were logged again
+	moved                               uint64 // record groups with values that were logged again after scans
 }
 
 func drawExtras(seed uint64) *extras {
@@ -40,17 +41,17 @@ func drawExtras(seed uint64) *extras {
 	return x
 }
 
-// adjust changes the options of a base for what is to come.
+// adjust changes the options of a base as its extras require.
 func (x *extras) adjust(o *mvcc.Options) {
 	if x.scans {
 		o.ScanOften = 1
-		if o.Durability == mvcc.WriteThrough { // there values do not stay where they are logged
+		if o.Durability == mvcc.WriteThrough { // in this mode, values do not stay where they are logged
 			o.Durability = mvcc.Buffered
 		}
 	}
 }
 
-// steps returns some steps for between two others.
+// steps runs some additional steps between two others.
 func (x *extras) steps(db func() *DB, l *load, mem *vfs.Mem) (steps []func() error) {
 	if x.holds && x.rng.IntN(2) == 0 {
 		steps = append(steps, func() error { return x.hold(db(), l, mem) })
@@ -67,7 +68,8 @@ func (x *extras) steps(db func() *DB, l *load, mem *vfs.Mem) (steps []func() err
 	return steps
 }
 
-// hold begins a snapshot, or ends the oldest of three; then much of what it sees is overwritten, and checkpoints thin what only it sees.
+// hold begins a snapshot, or ends the oldest if there are three. Then much of what it sees is overwritten, and
+// checkpoints free what nobody needs of segments that are kept only for it.
 func (x *extras) hold(db *DB, l *load, mem *vfs.Mem) error {
 	if len(x.held) == 3 {
 		x.held[0].Rollback()
@@ -128,7 +130,7 @@ func (x *extras) put(db *DB, l *load) error {
 	return nil
 }
 
-// commitAsync makes up to four commits at the same time, and waits for them.
+// commitAsync makes up to four commits at the same time and waits for them.
 func (x *extras) commitAsync(db *DB, l *load, mem *vfs.Mem) (err error) {
 	done := make(chan error, 4)
 	under := 0
@@ -162,7 +164,8 @@ func (x *extras) commitAsync(db *DB, l *load, mem *vfs.Mem) (err error) {
 	return err
 }
 
-// scan puts all keys in an order that is not theirs, reads all values, and has background work do what that has asked for.
+// scan puts all keys in another order than theirs, reads all values, and runs the background work that this has
+// caused.
 func (x *extras) scan(db *DB, l *load) error {
 	ops := l.drawAll(x.rng)
 	x.rng.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
@@ -177,7 +180,7 @@ func (x *extras) scan(db *DB, l *load) error {
 		}
 	}
 	for range 2 {
-		if err := db.Checkpoint(); err != nil { // values are where their leaves say
+		if err := db.Checkpoint(); err != nil { // after it, values are where their leaves say
 			return err
 		}
 		for range 2 {
@@ -186,7 +189,7 @@ func (x *extras) scan(db *DB, l *load) error {
 			}
 		}
 		before := db.Stats().RecordGroups
-		for range 2 { // a flush comes first, if one is due
+		for range 2 { // a flush comes first if one is due
 			if err := db.engine.Housekeep(); err != nil {
 				return err
 			}
@@ -197,7 +200,7 @@ func (x *extras) scan(db *DB, l *load) error {
 	return nil
 }
 
-// TestHostileBases: hostile files are made of databases of all kinds.
+// TestHostileBases: the bases of hostile files are databases of all kinds.
 func TestHostileBases(t *testing.T) {
 	var all extrasDone
 	for seed := range uint64(120) {

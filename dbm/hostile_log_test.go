@@ -8,9 +8,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// What a hostile file changes in the log: lists, streams, superblocks and headers.
+// These changes for hostile files concern the log: lists, streams, superblocks and headers.
 
-// lists returns the runs that list extents.
+// lists returns the runs that are lists of extents.
 func (h *hostile) lists() (lists []int) {
 	for _, a := range h.kinds[logstore.KindRun] {
 		if le.Uint32(h.page(a)[runCRC+4:]) == 1 {
@@ -20,13 +20,13 @@ func (h *hostile) lists() (lists []int) {
 	return lists
 }
 
-// endAt lets the log end with the page at a, as far as a page of the log is there: what follows is zeros.
+// endAt makes the log end with the page at a, if that is a page of the log: zeros follow it.
 func (h *hostile) endAt(a int) {
 	i := slices.Index(h.chain, a)
 	if i < 0 {
 		return
 	}
-	h.sealed = maps.Clone(h.sealed) // which is that of all files of the base
+	h.sealed = maps.Clone(h.sealed) // the original is shared by all files of the base
 	for _, b := range h.chain[i+1:] {
 		clear(h.page(b))
 		delete(h.sealed, b)
@@ -35,8 +35,8 @@ func (h *hostile) endAt(a int) {
 	h.note("the log ends with page %d", a)
 }
 
-// layers makes the last page of a record group one that says that the write set of a transaction is in the layers that a run lists, so many
-// times the same one.
+// layers turns the last page of a record group into one that says that the write set of a transaction is in the
+// layers listed in a run, many times the same one.
 func (h *hostile) layers(a, list, times int) {
 	const flagLast, layerRecord = 1, 6
 	p := h.page(a)
@@ -54,7 +54,7 @@ func (h *hostile) layers(a, list, times int) {
 	h.note("page %d names the list in page %d %d times", a, list, times)
 }
 
-// extents changes a list of extents, which ends its run.
+// extents changes a list of extents, which is at the end of its run.
 func (h *hostile) extents() {
 	lists := h.lists()
 	if len(lists) == 0 {
@@ -91,13 +91,13 @@ func (h *hostile) extents() {
 		}
 		le.PutUint32(end[m*extentBytes:], uint32(m))
 		le.PutUint64(h.page(a)[runLength:], uint64(m*extentBytes+4))
-	case 5: // overlapping: a page further
+	case 5: // overlapping: each a page after the one before
 		le.PutUint64(x, le.Uint64(y)+1)
 	}
 	h.note("extent %d of the list in page %d", i, a)
 }
 
-// stream changes a number in a stream: of the table, the space map, a flush, or redo.
+// stream changes a number in a stream, which is the table, the space map, a flush, or redo.
 func (h *hostile) stream() {
 	kind := one(h.rng, []logstore.Kind{logstore.KindCheckpoint, logstore.KindCheckpoint, logstore.KindFlush, logstore.KindRecord})
 	if len(h.kinds[kind]) == 0 {
@@ -120,12 +120,12 @@ func (h *hostile) stream() {
 		le.PutUint32(body[at:], oddNumber[uint32](h.rng, h.sealer))
 	case 2:
 		body[at] = byte(h.rng.Uint32())
-	case 3: // an entry is there twice
+	case 3: // the same entry twice
 		n := one(h.rng, []int{4, 8, 12, 16})
 		if at+2*n <= len(body) {
 			copy(body[at+n:at+2*n], body[at:at+n])
 		}
-	case 4: // two of them change places
+	case 4: // two entries exchanged
 		n, b := one(h.rng, []int{4, 8, 12, 16}), h.rng.IntN(max(end-16, 1))
 		if max(at, b)+n <= len(body) {
 			c := slices.Clone(body[at : at+n])
@@ -139,7 +139,7 @@ func (h *hostile) stream() {
 	h.note("stream of kind %d, page %d at %d", kind, a, logstore.MuxSize+at)
 }
 
-// supers lets the superblocks disagree, or lead elsewhere.
+// supers makes the superblocks disagree or point elsewhere.
 func (h *hostile) supers() {
 	p, q := h.page(h.rng.IntN(2)), h.page(h.rng.IntN(2))
 	at := one(h.rng, []int{12, 24, 32, 48, 56, 60, 64, 72, 76, 80, 84, 88, 96, 100, 104, 112, 120})
@@ -156,7 +156,7 @@ func (h *hostile) supers() {
 	h.note("superblock at %d", at)
 }
 
-// headers changes a segment's header, and with it where the log goes on.
+// headers changes a segment's header, and thereby where the log continues.
 func (h *hostile) headers() {
 	n := h.rng.IntN(len(h.file) / h.segment)
 	p := h.page(h.headerOf(n))

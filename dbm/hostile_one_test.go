@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// spoiled returns a specimen with some changes, sealed.
+// spoiled returns a specimen with some changes and right checksums.
 func (s *specimen) spoiled(change func(h *hostile)) *specimen {
 	h := &hostile{sealer: newSealer(slices.Clone(s.file), int(s.load.segmentPages)), rng: rand.New(rand.NewPCG(1, 1))}
 	h.survey()
@@ -17,8 +17,8 @@ func (s *specimen) spoiled(change func(h *hostile)) *specimen {
 	return &specimen{name: s.name, load: s.load, closed: s.closed, file: h.file}
 }
 
-// TestHostileGraphs: each inner node names one child only, or each node of a level the same ones. Scans end, and so does all that is done in
-// the background.
+// TestHostileGraphs: each inner node has a single child, or all nodes of a level have the same children. Scans and
+// background work still end.
 func TestHostileGraphs(t *testing.T) {
 	inTurn(t)
 	for name, change := range map[string]func(h *hostile, a int){
@@ -58,8 +58,8 @@ func TestHostileGraphs(t *testing.T) {
 	}
 }
 
-// TestHostileLeafOrder: each leaf in turn has the records of the first one, or of the last. What goes through several leaves ends with an
-// error.
+// TestHostileLeafOrder: each leaf in turn gets the records of the first or last one. Operations that go through
+// several leaves end with an error.
 func TestHostileLeafOrder(t *testing.T) {
 	whole := newSpecimen(t, true, false)
 	leaves := 0
@@ -76,7 +76,8 @@ func TestHostileLeafOrder(t *testing.T) {
 	}
 }
 
-// TestHostileBackward: the children of an inner node are one further than its separators say. A scan backwards from a key shows none above it.
+// TestHostileBackward: the children of an inner node are shifted by one against its separators. A backward scan
+// from a key shows no greater key.
 func TestHostileBackward(t *testing.T) {
 	s := tall(t, true).spoiled(func(h *hostile) {
 		for _, a := range h.inner[1] {

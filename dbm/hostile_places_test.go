@@ -12,7 +12,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// loggedValues is a database whose leaves lead to logged values.
+// loggedValues returns a database whose leaves have the places of logged values.
 func loggedValues(t *testing.T) *specimen {
 	s := filled(t, &load{segmentPages: 8, keys: 300, style: 3, ops: 60, deletes: 5, even: 300, memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}, true)
 	s.spoiled(func(h *hostile) {
@@ -37,7 +37,8 @@ func keysOf(t *testing.T, db *DB) (keys []string) {
 	return keys
 }
 
-// TestHostilePlaces: places of logged values lead out of the file, or to the superblocks. The records can be deleted, and the file opened again.
+// TestHostilePlaces: places of logged values are outside the file or in the superblocks. The records can be
+// deleted, and the file can be opened again.
 func TestHostilePlaces(t *testing.T) {
 	whole := loggedValues(t)
 	for _, to := range []uint64{1<<48 - 1, uint64(len(whole.file)) / logstore.PageSize, 0, 1} {
@@ -65,14 +66,14 @@ func TestHostilePlaces(t *testing.T) {
 	}
 }
 
-// TestHostileMask: the space map says that a leaf has a logged value, and a record of another leaf leads to that. Deleting the record does not
-// free the leaf.
+// TestHostileMask: the space map says that a leaf has a logged value, and a record of another leaf refers to it.
+// Deleting the record must not free the leaf.
 func TestHostileMask(t *testing.T) {
 	var victim string
 	s := loggedValues(t).spoiled(func(h *hostile) {
 		size := h.segment / logstore.PageSize
 		entries := h.spaceMap(h.newestMap())
-		from, to := 0, 0 // leaves that live: one with places, and one in a segment with logged values
+		from, to := 0, 0 // two live leaves: one with places, and one in a segment with logged values
 		for _, a := range h.inner[0] {
 			if e := entries[a/size]; len(e) <= mapLive || le.Uint64(e[mapLive:])>>(a%size)&1 == 0 {
 				continue
@@ -107,10 +108,11 @@ func TestHostileMask(t *testing.T) {
 	require.Len(t, keysOf(t, db), len(keys)-1)
 }
 
-// TestHostileCount: a file says that it has one record. All of them can be deleted, and whoever asks how many there are is answered.
+// TestHostileCount: a file says that it has one record. All of its records can be deleted, and Len returns an
+// answer.
 func TestHostileCount(t *testing.T) {
 	s := loggedValues(t).spoiled(func(h *hostile) {
-		le.PutUint64(h.page(h.newestMap())[tableCount-8:], 1) // the records, in front of the number of entries
+		le.PutUint64(h.page(h.newestMap())[tableCount-8:], 1) // the number of records, before the number of entries
 	})
 	mem := s.mem(len(s.file))
 	defer mem.Release()

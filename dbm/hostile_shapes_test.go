@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// More of what a hostile file may say: the same thing again and again, numbers that are too large, and orders that never end.
+// These changes for hostile files repeat things, make numbers too large, and make chains that never end.
 
 // Offsets in a mux area, and in the first page of a checkpoint's stream, see docs/format.md.
 const (
@@ -19,24 +19,24 @@ const (
 	tableEntryBytes             = 16
 )
 
-// repeated has many references lead to one thing.
+// repeated makes many references lead to the same thing.
 func (h *hostile) repeated() {
 	lists := h.lists()
 	switch h.rng.IntN(6) {
-	case 0: // all records lead to one list, or to one run
+	case 0: // all records refer to one list or run
 		h.sameValues(h.rng.IntN(2) == 0)
-	case 1: // redo names one list of a layer again and again
+	case 1: // redo names a list of one layer many times
 		if records := h.kinds[logstore.KindRecord]; len(records) > 0 && len(lists) > 0 {
 			a := one(h.rng, records)
 			h.layers(a, one(h.rng, lists), 1+h.rng.IntN(500))
 			h.endAt(a)
 		}
-	case 2: // all lists list the same
+	case 2: // all lists have the same extents
 		for _, a := range lists {
 			copy(h.page(a)[runLength:], h.page(lists[0])[runLength:])
 		}
 		h.note("all lists are that of page %d", slices.Max(append(lists, 0)))
-	case 3: // each inner node of the tree names one child only
+	case 3: // each inner node of the tree has a single child
 		for level, pages := range h.inner {
 			for _, a := range pages {
 				if c := h.children(a); level > 0 && len(c) > 0 {
@@ -47,13 +47,13 @@ func (h *hostile) repeated() {
 			}
 		}
 		h.note("one child for each inner node")
-	case 4: // pages bear one name
+	case 4: // many pages have the same name
 		name := h.page(one(h.rng, h.pages))[muxName : muxName+8]
 		for range 1 + h.rng.IntN(20) {
 			copy(h.page(one(h.rng, h.pages))[muxName:], name)
 		}
 		h.note("pages with the name %#x", le.Uint64(name))
-	case 5: // values without end die
+	case 5: // endless values die
 		if len(h.kinds[logstore.KindRecord]) > 0 {
 			a := h.newestRecord()
 			h.lost(a, 1+h.rng.IntN(200))
@@ -69,7 +69,8 @@ func (h *hostile) newestRecord() int {
 	})
 }
 
-// lost makes the last page of a record group one that says that so many values of the greatest length are in no record.
+// lost turns the last page of a record group into one that says that a number of values of the greatest length are
+// in no record.
 func (h *hostile) lost(a, times int) {
 	const flagLast, lostRecord, extents = 1, 8, 2
 	p := h.page(a)
@@ -87,7 +88,7 @@ func (h *hostile) lost(a, times int) {
 	h.note("page %d lets %d values die", a, times)
 }
 
-// sameValues lets all references of records lead to where one of them does: of large values, or of others.
+// sameValues makes the references of all records refer to the same one, either for large values or for others.
 func (h *hostile) sameValues(large bool) {
 	var first []byte
 	for _, a := range h.inner[0] {
@@ -125,9 +126,9 @@ func (h *hostile) table() {
 		copy(x[8:], y[8:])
 	case 1: // two pages of a name
 		copy(x[:8], y[:8])
-	case 2: // a page that another name leads away from
+	case 2: // a page that has moved according to another name
 		copy(x[8:], y[:8])
-	case 3: // names in a circle
+	case 3: // a cycle of names
 		copy(x[8:], y[:8])
 		copy(y[8:], x[:8])
 	case 4:
@@ -138,7 +139,7 @@ func (h *hostile) table() {
 	h.note("entries %d and %d of the table in page %d", i, j, a)
 }
 
-// counts changes what the mux area of a page says of its group.
+// counts changes what the mux area of a page says about its group.
 func (h *hostile) counts() {
 	a := one(h.rng, h.pages)
 	p := h.page(a)
@@ -151,7 +152,7 @@ func (h *hostile) counts() {
 		p[muxFlags] ^= 1 << h.rng.IntN(8)
 	case 3:
 		le.PutUint64(p[muxGroup:], le.Uint64(h.page(one(h.rng, h.pages))[muxGroup:]))
-	case 4: // how many records the tree has
+	case 4: // the number of records in the tree
 		le.PutUint64(p[muxCount:], le.Uint64(p[muxCount:])+uint64(h.rng.IntN(3))-1)
 	}
 	h.note("mux area of page %d", a)
@@ -171,7 +172,7 @@ func (h *hostile) levels() {
 	h.note("page %d is on level %d", a, h.page(a)[nodeLevel])
 }
 
-// loop lets the log go on in a segment where it has been.
+// loop makes the log continue in a segment in which it has already been.
 func (h *hostile) loop() {
 	segments := len(h.file) / h.segment
 	from, to := h.rng.IntN(segments), h.rng.IntN(segments)

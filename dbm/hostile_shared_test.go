@@ -14,13 +14,13 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestSharedLists: a redo record that names the extents of one layer again and again is refused before it takes memory.
+// TestSharedLists: a redo record that names the extents of one layer many times is refused before it takes memory.
 func TestSharedLists(t *testing.T) {
 	s := tall(t, false).spoiled(func(h *hostile) {
 		lists := h.lists()
 		require.NotEmpty(t, lists)
 		run := h.page(lists[0])
-		const extents = (logstore.PageSize - runPayload - 4) / extentBytes // of a page each
+		const extents = (logstore.PageSize - runPayload - 4) / extentBytes // of one page each
 		for i := range extents {
 			le.PutUint64(run[runPayload+i*extentBytes:], uint64(3+i))
 			le.PutUint32(run[runPayload+i*extentBytes+8:], 1)
@@ -41,7 +41,7 @@ func TestSharedLists(t *testing.T) {
 		_, err := openEngine(mem, crashPath, o)
 		runtime.ReadMemStats(&after)
 		require.ErrorIs(t, err, ErrCorrupt, mode)
-		if mode == "writing" { // who goes on where the log ends finds before that what was there and is used
+		if mode == "writing" { // an open for writing finds what was there before the end of the log, and uses it
 			require.ErrorContains(t, err, "lies behind the end of the log", mode)
 		} else {
 			require.ErrorContains(t, err, "a second reference leads here", mode)
@@ -50,7 +50,7 @@ func TestSharedLists(t *testing.T) {
 	}
 }
 
-// TestSalvageSharedLists: salvage reads a list that a redo record names again and again once.
+// TestSalvageSharedLists: salvage reads a list only once even if a redo record names it many times.
 func TestSalvageSharedLists(t *testing.T) {
 	took := map[int]int64{}
 	for _, times := range []int{1, 500} {
@@ -59,7 +59,7 @@ func TestSalvageSharedLists(t *testing.T) {
 			h.layers(newest, h.lists()[0], times)
 			h.endAt(newest)
 		})
-		for try := range 3 { // the least of three: of what is kept for later use a collection may have taken a part, which is allocated anew
+		for try := range 3 { // take the least of three, as a collection may have freed memory that is kept for later use and has to be allocated again
 			mem := s.mem(len(s.file))
 			before := allocated()
 			require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, 1)), "salvaged"))
@@ -72,7 +72,8 @@ func TestSalvageSharedLists(t *testing.T) {
 	require.Less(t, took[500], took[1]+500*logstore.PageSize/2)
 }
 
-// TestSalvageExtentsElsewhere: a large value with an extent that goes beyond its segment, or the file, is lost, and no more.
+// TestSalvageExtentsElsewhere: a large value with an extent beyond its segment or beyond the file is lost, and
+// nothing else is.
 func TestSalvageExtentsElsewhere(t *testing.T) {
 	whole := tall(t, true)
 	for _, extent := range []struct {
@@ -92,7 +93,7 @@ func TestSalvageExtentsElsewhere(t *testing.T) {
 	}
 }
 
-// TestHostileDeaths: a redo that lets many values of 4 GiB die makes no room for lists of all their pages.
+// TestHostileDeaths: a redo in which many values of 4 GiB die must not allocate lists of all their pages.
 func TestHostileDeaths(t *testing.T) {
 	s := tall(t, false).spoiled(func(h *hostile) {
 		newest := h.newestRecord()
@@ -107,8 +108,8 @@ func TestHostileDeaths(t *testing.T) {
 	}
 }
 
-// TestSharedValues: records that all have the same value, by reference. Check finds it at the second one, and deleting them all reads its
-// list once.
+// TestSharedValues: all records refer to the same value. Check reports the second reference, and deleting all
+// records reads the value's list only once.
 func TestSharedValues(t *testing.T) {
 	inTurn(t)
 	for _, closed := range []bool{true, false} {

@@ -15,11 +15,11 @@ import (
 // Offsets in an entry of the space map, see docs/format.md.
 const (
 	mapState, mapForm, mapSalt, mapSequence, mapLast, mapLive = 0, 1, 2, 10, 18, 26
-	streamTable                                               = logstore.MuxSize // bytes of the table, u64; those of the map follow
+	streamTable                                               = logstore.MuxSize // length of the table, u64; that of the map follows
 )
 
-// spaceMap returns the entries of the space map in the checkpoint whose only page is at a, none if it has more pages or is spoiled. Segments
-// are small here: a live map is one word.
+// spaceMap returns the entries of the space map in the checkpoint whose only page is at a. It returns none if the
+// checkpoint has more pages or is already damaged. Segments are so small here that the live map is one word.
 func (h *hostile) spaceMap(a int) (entries [][]byte) {
 	p := h.page(a)
 	table := le.Uint64(p[streamTable:])
@@ -70,17 +70,17 @@ func (h *hostile) space() {
 		le.PutUint64(e[mapSequence:], oddNumber[uint64](h.rng, h.sealer))
 	case 3:
 		le.PutUint64(e[mapLast:], oddNumber[uint64](h.rng, h.sealer))
-	case 4: // nothing lives, or all, or something else
+	case 4: // no page is live, or all, or others
 		if len(e) > mapLive {
 			le.PutUint64(e[mapLive:], one(h.rng, []uint64{0, 0xF8, 0xFE, h.rng.Uint64() & 0xFE, 1, 1 << 63}))
 		}
-	case 5: // nothing lives anywhere
+	case 5: // no page of any segment is live
 		for _, e := range entries {
 			clear(e[mapLive:])
 		}
-	case 6: // the life of another segment
+	case 6: // the live pages of another segment
 		copy(e[mapSalt:mapLive], other[mapSalt:mapLive])
-	case 7: // all segments are in a state, or were never written
+	case 7: // all segments have the same state, or were never written
 		for _, e := range entries {
 			if h.rng.IntN(2) == 0 {
 				e[mapState] = byte(n % 4)
@@ -92,8 +92,8 @@ func (h *hostile) space() {
 	h.note("segment %d in the space map of page %d", n, a)
 }
 
-// TestHostileMap: a space map that says that nothing lives contradicts the tree. Who comes to a page that is free for other things is told so,
-// and so nothing that was shown changes while it is looked at.
+// TestHostileMap: a space map that says that no page is live contradicts the tree. A transaction that needs a page
+// that is free for other uses gets an error, so nothing that was shown changes while it is read.
 func TestHostileMap(t *testing.T) {
 	whole, err := drawBase(hostileClosed(t))
 	require.NoError(t, err)
@@ -121,8 +121,8 @@ func TestHostileMap(t *testing.T) {
 	}
 }
 
-// TestHostileAbsent: a space map that says that a segment is not there, and that pages in it live, would have the segment filled and written
-// over. It is refused.
+// TestHostileAbsent: a space map says that a segment does not exist but has live pages. The segment would be filled
+// and overwritten, so the file is refused.
 func TestHostileAbsent(t *testing.T) {
 	whole, err := drawBase(hostileClosed(t))
 	require.NoError(t, err)
@@ -152,7 +152,8 @@ func TestHostileAbsent(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 }
 
-// TestHostileSuccessor: the last segment of the log leads to one that is in use. It is not written over.
+// TestHostileSuccessor: the last segment of the log names as its successor one that is in use. It is not
+// overwritten.
 func TestHostileSuccessor(t *testing.T) {
 	whole, err := drawBase(hostileClosed(t))
 	require.NoError(t, err)
@@ -171,7 +172,8 @@ func TestHostileSuccessor(t *testing.T) {
 	require.ErrorContains(t, err, "is in use")
 }
 
-// TestHostileEnd: the superblocks say that the log ends before pages that the tree uses. They are not written over.
+// TestHostileEnd: the superblocks say that the log ends before pages that the tree uses. The pages are not
+// overwritten.
 func TestHostileEnd(t *testing.T) {
 	whole, err := drawBase(hostileClosed(t))
 	require.NoError(t, err)
@@ -179,13 +181,13 @@ func TestHostileEnd(t *testing.T) {
 		entries := h.spaceMap(h.newestMap())
 		segment := slices.IndexFunc(entries, func(e []byte) bool { return len(e) > mapLive })
 		require.GreaterOrEqual(t, segment, 0)
-		last := bits.Len64(le.Uint64(entries[segment][mapLive:])) - 1 // used, of that segment
+		last := bits.Len64(le.Uint64(entries[segment][mapLive:])) - 1 // last live page of that segment
 		for slot := range 2 {
 			p := h.page(slot)[superStart:]
 			le.PutUint32(p[posSegment:], uint32(segment))
 			le.PutUint32(p[posPage:], uint32(last))
 			copy(p[posCheck:posCheck+4], h.page(h.headerOf(segment))[headerSalt:])
-			le.PutUint64(p[posGroup:], le.Uint64(h.page(h.newestMap())[muxGroup:])+1) // which no page of the log vouches for
+			le.PutUint64(p[posGroup:], le.Uint64(h.page(h.newestMap())[muxGroup:])+1) // a group that no page of the log covers
 		}
 	})
 	mem := s.mem(len(s.file))
@@ -196,8 +198,8 @@ func TestHostileEnd(t *testing.T) {
 	require.Equal(t, s.file, content(mem, 0, fileSize(mem)))
 }
 
-// TestHostileName: the translation table has a name that the log has yet to give away: the address of the page that it will write next. The
-// page that gets this name would be read where the table leads.
+// TestHostileName: the translation table has a name that the log has not given yet, which is the address of the
+// page that it will write next. The page that gets this name would be read at the place in the table.
 func TestHostileName(t *testing.T) {
 	inTurn(t)
 	var s *specimen

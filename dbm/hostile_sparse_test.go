@@ -17,7 +17,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// occupied returns the bytes that a file takes on disk.
+// occupied returns how many bytes a file takes on disk.
 func occupied(t *testing.T, path string) int64 {
 	f, err := vfs.OS().Open(path, os.O_RDONLY, 0)
 	require.NoError(t, err)
@@ -27,9 +27,10 @@ func occupied(t *testing.T, path string) int64 {
 	return n
 }
 
-// TestSparseFile: a file that was made much longer takes no more memory, time and disk than what it holds, whoever opens it.
+// TestSparseFile: a file that was made much longer takes no more memory, time and disk space than its contents
+// need, whoever opens it.
 func TestSparseFile(t *testing.T) {
-	const patience, memory, disk = 30 * time.Second, 64 << 20, 64 << 20 // far below what the length would take
+	const patience, memory, disk = 30 * time.Second, 64 << 20, 64 << 20 // far below what its length would need
 	lengths := []int64{1 << 33, 1 << 40}
 	if testing.Short() {
 		lengths = lengths[1:]
@@ -68,8 +69,8 @@ func TestSparseFile(t *testing.T) {
 	}
 }
 
-// TestSparseFileOpenedAgain: a file that was made much longer takes no more disk each time that it is opened for writing and its process
-// dies, or cannot close it.
+// TestSparseFileOpenedAgain: a file that was made much longer does not take more disk space each time that it is
+// opened for writing and its process dies or cannot close it.
 func TestSparseFileOpenedAgain(t *testing.T) {
 	s := tall(t, true)
 	mem := s.mem(len(s.file))

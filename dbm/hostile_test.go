@@ -25,12 +25,13 @@ var (
 	hostileAt    = flag.String("hostile.at", "", "file that has the seed under way, to know it after a panic of a goroutine in the background")
 )
 
-// A hostile is a database that is changed where its structure is, and then sealed again: by whoever knows the format and wants to harm.
+// A hostile is a database whose structure is changed and whose checksums are then corrected, as by an attacker who
+// knows the format.
 type hostile struct {
 	*sealer
 	rng   *rand.Rand
 	what  string
-	did   []string                // kinds of changes
+	did   []string                // kinds of changes made
 	kinds map[logstore.Kind][]int // pages of each kind
 	inner map[int][]int           // tree pages of each level
 }
@@ -59,7 +60,7 @@ func (h *hostile) note(format string, args ...any) { h.what += fmt.Sprintf(forma
 
 func one[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
 
-// kinds are what may be changed, each as often as its share says.
+// kinds are the possible changes, each drawn as often as its share says.
 var kinds = []struct {
 	name  string
 	share int
@@ -102,7 +103,7 @@ func (h *hostile) spoil() {
 	h.seal()
 }
 
-// longer is how many bytes a file gets at its end, all of them a hole.
+// longer is the length of a hole that a file gets at its end.
 func longer(rng *rand.Rand, segment int) int64 {
 	switch rng.IntN(32) {
 	case 0:
@@ -114,11 +115,11 @@ func longer(rng *rand.Rand, segment int) int64 {
 }
 
 const (
-	filesOfBase = 200 // hostile files that are made of one base
-	realEvery   = 100 // one file of so many is a real one, mapped by the system, with background work in the background
+	filesOfBase = 200 // hostile files made from one base
+	realEvery   = 100 // one in so many files is a real one, mapped by the system and with background work in the background
 )
 
-// A campaign tries hostile files.
+// A campaign tests hostile files.
 type campaign struct {
 	base     *specimen
 	plain    *sealer // of the base
@@ -139,7 +140,7 @@ func (c *campaign) make(seed uint64) (*hostile, error) {
 		}
 		c.base, c.baseSeed, c.plain = s, from, newSealer(s.file, int(s.load.segmentPages))
 		again := newSealer(s.file, int(s.load.segmentPages))
-		if again.seal(); !bytes.Equal(again.file, s.file) { // else files would be refused for their seals
+		if again.seal(); !bytes.Equal(again.file, s.file) { // otherwise files would be refused because of their checksums
 			return nil, fmt.Errorf("%s: sealing a file that is right changes it", s.name)
 		}
 	}
@@ -151,7 +152,7 @@ func (c *campaign) make(seed uint64) (*hostile, error) {
 	return h, nil
 }
 
-// try tries the file of a seed in all modes.
+// try tests the file of a seed in all modes.
 func (c *campaign) try(seed uint64) error {
 	h, err := c.make(seed)
 	if err != nil {
@@ -189,7 +190,7 @@ func (c *campaign) try(seed uint64) error {
 	return nil
 }
 
-// tries is how often a file is tried that took long, as the machine may have had other work.
+// tries is how often a file that took long is tested, as the machine may have been busy.
 const tries = 4
 
 func (c *campaign) again(seed uint64) (err error) {
@@ -202,21 +203,22 @@ func (c *campaign) again(seed uint64) (err error) {
 	return err
 }
 
-// note keeps the seed under way where it is found after the end of the process.
+// note records the current seed in a place where it is found after the end of the process.
 func (c *campaign) note(seed uint64) {
 	if c.at != nil {
 		c.at.WriteAt(fmt.Appendf(nil, "%-20d\n", seed), 0)
 	}
 }
 
-// TestHostileFiles: well-sealed files whose structure is wrong do no harm, whatever is done with them.
+// TestHostileFiles: files with right checksums and a wrong structure do no harm, whatever is done with them.
 func TestHostileFiles(t *testing.T) {
 	inTurn(t)
 	limit, total := time.Minute, scaled(1000)
 	if *hostileFiles > 0 {
 		limit, total = 1<<62, *hostileFiles
 	}
-	// The collector runs rarely; without the limit what is allocated while it works would let it run ever more rarely.
+	// The garbage collector runs rarely. Without a memory limit, what is allocated while it runs would make it run
+	// even more rarely.
 	percent, most := debug.SetGCPercent(1000), debug.SetMemoryLimit(512<<20)
 	defer func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(most) }()
 	over := make(chan struct{})

@@ -6,16 +6,16 @@ import (
 	"flashdbm/logstore"
 )
 
-// What a hostile file changes in the pages of the tree.
+// These changes for hostile files concern the pages of the tree.
 
-// children returns the names in an inner node, which earlier changes may have made anything.
+// children returns the names in an inner node, which earlier changes may have replaced by anything.
 func (h *hostile) children(a int) []byte {
 	p := h.page(a)
 	n := min(int(le.Uint16(p[nodeCount:])), (logstore.PageSize-nodeEntries)/16)
 	return p[nodeEntries+8*n : nodeEntries+16*n]
 }
 
-// upper returns an inner node, -1 if there is none.
+// upper returns an inner node, or -1 if there is none.
 func (h *hostile) upper() int {
 	var all []int
 	for level, pages := range h.inner {
@@ -30,7 +30,8 @@ func (h *hostile) upper() int {
 	return one(h.rng, all)
 }
 
-// peer returns a page of the level that a node says it is on, itself if there is none: an earlier change may have moved it.
+// peer returns a page of the level that a node says it is on, or the node itself if there is none: an earlier
+// change may have moved it.
 func (h *hostile) peer(a int) int {
 	if peers := h.inner[int(h.page(a)[nodeLevel])]; len(peers) > 0 {
 		return one(h.rng, peers)
@@ -38,7 +39,7 @@ func (h *hostile) peer(a int) int {
 	return a
 }
 
-// graph changes what an inner node leads to.
+// graph changes the children of an inner node.
 func (h *hostile) graph() {
 	a := h.upper()
 	if a < 0 {
@@ -51,15 +52,15 @@ func (h *hostile) graph() {
 	}
 	i, j := h.rng.IntN(n), h.rng.IntN(n)
 	switch h.rng.IntN(8) {
-	case 0: // all the same
+	case 0: // all children are the same
 		for k := range n {
 			copy(c[8*k:8*k+8], c[8*i:8*i+8])
 		}
 		h.note("children of page %d are all %#x", a, le.Uint64(c))
-	case 1: // twins
+	case 1: // two children are the same
 		copy(c[8*j:8*j+8], c[8*i:8*i+8])
 		h.note("children %d and %d of page %d", i, j, a)
-	case 2: // in another order
+	case 2: // the children in another order
 		for k := range 8 {
 			c[8*i+k], c[8*j+k] = c[8*j+k], c[8*i+k]
 		}
@@ -73,7 +74,7 @@ func (h *hostile) graph() {
 		k := h.rng.IntN(len(d) / 8)
 		copy(c[8*i:8*i+8], d[8*k:8*k+8])
 		h.note("child %d of page %d is child %d of page %d", i, a, k, b)
-	case 4: // itself, or any page
+	case 4: // the node itself, or any page
 		to := a
 		if h.rng.IntN(2) == 0 {
 			to = one(h.rng, h.pages)
@@ -84,7 +85,7 @@ func (h *hostile) graph() {
 		b := h.peer(a)
 		copy(h.page(a)[nodeLevel:], h.page(b)[nodeLevel:])
 		h.note("page %d has the node of %d", a, b)
-	case 6: // all nodes of the level name the same
+	case 6: // all nodes of the level have the same children
 		for _, b := range h.inner[int(h.page(a)[nodeLevel])] {
 			if d := h.children(b); len(d) > 0 {
 				for k := range len(d) / 8 {
@@ -93,13 +94,13 @@ func (h *hostile) graph() {
 			}
 		}
 		h.note("the whole level of page %d has child %#x", a, le.Uint64(c[8*i:]))
-	case 7: // a name
+	case 7: // another name
 		le.PutUint64(c[8*i:], oddNumber[uint64](h.rng, h.sealer))
 		h.note("child %d of page %d is %#x", i, a, le.Uint64(c[8*i:]))
 	}
 }
 
-// leaves exchanges and repeats leaves and what they have.
+// leaves exchanges and repeats leaves and their contents.
 func (h *hostile) leaves() {
 	if len(h.inner[0]) == 0 {
 		return
@@ -124,7 +125,8 @@ func (h *hostile) leaves() {
 	}
 }
 
-// cells calls f for each record of a leaf with the place of its value and the value's kind, as far as they can be.
+// cells calls f for each record of a leaf with the position of its value and the kind of the value, as far as the
+// leaf allows.
 func (h *hostile) cells(a int, f func(value, kind int)) {
 	p := h.page(a)
 	n, even := int(le.Uint16(p[nodeCount:])), p[nodeFlags] != 0
@@ -144,7 +146,7 @@ func (h *hostile) cells(a int, f func(value, kind int)) {
 	}
 }
 
-// refs returns where the references of a leaf to runs and lists are.
+// refs returns where a leaf has references to runs and lists.
 func (h *hostile) refs(a int) (at []int) {
 	h.cells(a, func(value, kind int) {
 		if (kind == 1 || kind == 2) && value+refSize <= logstore.PageSize {
@@ -154,7 +156,7 @@ func (h *hostile) refs(a int) (at []int) {
 	return at
 }
 
-// values changes where values are said to lie.
+// values changes where values are stored according to leaves.
 func (h *hostile) values() {
 	var with [][2]int
 	for _, a := range h.inner[0] {
@@ -180,7 +182,7 @@ func (h *hostile) values() {
 	h.note("reference at %d of page %d", x[1], x[0])
 }
 
-// keyBefore returns the key of the record of a leaf whose reference is at the given place.
+// keyBefore returns the key of the record whose reference is at the given position of a leaf.
 func (h *hostile) keyBefore(a, at int) string {
 	p := h.page(a)
 	n := int(le.Uint16(p[nodeCount:]))

@@ -14,19 +14,20 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestHostileTwice: two records lead to one value, or two parents to one leaf, and what they lead to is deleted by one way and written over.
-// Check finds it before anything is written. By the other way there is data or ErrCorrupt; and what was written since the file was opened,
-// and is reached by no such way, is what was written.
+// TestHostileTwice: two records refer to one value, or two parents to one leaf. What they refer to is deleted
+// through one of them, and overwritten. Check finds this before anything is written. Through the other one, a
+// reader gets data or ErrCorrupt. What was written since the file was opened, and is not reached through such
+// references, is unchanged.
 func TestHostileTwice(t *testing.T) {
 	inTurn(t)
 	for name, change := range map[string]func(h *hostile) bool{
 		"value": func(h *hostile) bool {
-			runs, order := map[string][]byte{}, [][]byte(nil) // references, each with the one to put in its place
-			for _, a := range h.inner[0] {                    // dead leaves among them
+			runs, order := map[string][]byte{}, [][]byte(nil) // references, each with the one to replace it
+			for _, a := range h.inner[0] {                    // some of which are dead
 				for _, at := range h.refs(a) {
 					r := h.page(a)[at : at+16]
 					to := h.page(int(le.Uint64(r) % uint64(len(h.file)/logstore.PageSize)))
-					if logstore.Kind(to[4]) != logstore.KindRun || le.Uint32(to[runCRC+4:]) == 1 { // no longer a value, or a list
+					if logstore.Kind(to[4]) != logstore.KindRun || le.Uint32(to[runCRC+4:]) == 1 { // it is no longer a value, or it is a list
 						continue
 					}
 					if runs[string(r)] == nil {
@@ -59,11 +60,11 @@ func TestHostileTwice(t *testing.T) {
 			require.ErrorIs(t, db.Check(context.Background()), ErrCorrupt)
 
 			rng := rand.New(rand.NewPCG(2, 2))
-			for range 4 { // by the one way: all that a scan shows goes, until there is no more
+			for range 4 { // delete all records that a scan shows, until there are no more
 				for _, k := range someKeys(db) {
 					if err := db.Delete(k); err != nil {
 						require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFailed), err)
-						return // refused: nothing is written any more
+						return // refused: nothing more is written
 					}
 				}
 				written := map[string][]byte{}
@@ -105,8 +106,9 @@ func someKeys(db *DB) (keys [][]byte) {
 	return keys
 }
 
-// TestHostileOpenPages: pages of groups of several pages say that they are open, which only the page of a group of one may be, and there is
-// a hole behind one of them. A reader beside does not look without end whether such a page was written again.
+// TestHostileOpenPages: pages of groups of several pages say that they are open, which only the single page of a
+// group may be, and one of them is followed by a hole. A reader beside a writer must not check for ever whether
+// such a page is written again.
 func TestHostileOpenPages(t *testing.T) {
 	inTurn(t)
 	const flagOpen = 2

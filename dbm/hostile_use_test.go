@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	hostileMemory = 32                     // bytes allocated for each byte that a hostile file holds, beside MemoryLimit and a fixed amount: in all, not at once
-	hostileFixed  = 8 << 20                // bytes of memory, and of disk
-	hostileTime   = 250 * time.Millisecond // of a processor
-	hostileWait   = 20 * time.Second       // by the clock
+	hostileMemory = 32                     // bytes allocated in total, not at one time, for each byte of a hostile file, in addition to MemoryLimit and a fixed amount
+	hostileFixed  = 8 << 20                // bytes of memory and of disk space
+	hostileTime   = 250 * time.Millisecond // processor time
+	hostileWait   = 20 * time.Second       // elapsed time
 	leafRecords   = 404
 )
 
-// drawModes returns what a hostile file is opened for, one after the other: to read, by itself or as if somebody were writing, then to write,
-// perhaps beside a reader, and then perhaps once more.
+// drawModes returns the ways in which a hostile file is opened in succession: for reading, as usual or as beside a
+// writer, then for writing, perhaps with a reader beside, and then perhaps once more.
 func drawModes(rng *rand.Rand) []string {
 	modes := []string{one(rng, []string{"read-only", "beside"}), one(rng, []string{"writing", "followed"})}
 	if rng.IntN(2) == 0 {
@@ -37,25 +37,25 @@ func drawModes(rng *rand.Rand) []string {
 	return modes
 }
 
-// hostileVersions is the memory of databases on file systems in memory.
+// hostileVersions is the pool of memory for databases on file systems in memory.
 var hostileVersions btree.MemoryPool
 
-// A use goes through all that a program may do with a database whose file may be hostile. The file ends in data or in an error, takes time
-// and memory for what it holds, whatever it says, and what it shows is in order. What it shows agrees with itself, unless Check finds that it
-// is damaged.
+// A use does everything that a program may do with a database whose file may be hostile. Each operation ends with
+// data or an error, needs time and memory only in proportion to the file's real contents, whatever the file claims,
+// and returns records in order. The results are consistent with each other unless Check reports damage.
 type use struct {
 	*specimen
 	mem     *vfs.Mem
 	fs      vfs.FS // mem, or the operating system's
 	path    string
 	rng     *rand.Rand
-	wrote   bool              // a handle for writing may have failed since, which is an error of reading too
-	keys    [][]byte          // found by the last scan
-	values  [][]byte          // theirs
-	written map[string][]byte // what writes have returned for since the database was opened, nil for a delete
+	wrote   bool              // a handle for writing may have failed, after which reads may fail too
+	keys    [][]byte          // keys that the last scan found
+	values  [][]byte          // values of keys
+	written map[string][]byte // what writes that returned have stored since the database was opened; nil for a delete
 }
 
-// slow is the error of a use that took long: it may be the machine's fault.
+// slow is the error of a use that took too long, which may be due to the machine.
 type slow time.Duration
 
 func (s slow) Error() string { return fmt.Sprintf("it took %v of a processor", time.Duration(s)) }
@@ -66,7 +66,7 @@ func (s *specimen) use(mem *vfs.Mem, rng *rand.Rand, mode string) error {
 	return u.within(mode)
 }
 
-// within runs a use with bounds on memory, time and disk.
+// within runs a use and checks that memory, time and disk space stay within limits.
 func (u *use) within(mode string) error {
 	crashProgress.Add(1)
 	size := int64(len(u.file))
@@ -95,17 +95,18 @@ func (u *use) guarded(mode string) (err error) {
 	return u.run(mode)
 }
 
-// allocated returns the bytes that this process has ever allocated on the heap. It stops nobody, as runtime.ReadMemStats does.
+// allocated returns how many bytes this process has allocated on the heap so far. Unlike runtime.ReadMemStats, it
+// does not stop the world.
 func allocated() int64 {
 	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample[:])
 	return int64(sample[0].Value.Uint64())
 }
 
-// most is how many records a file of this size may have, and a few that were written since.
+// most is how many records a file of this size can have, plus some that were written since.
 func (u *use) most() int { return len(u.file)/logstore.PageSize*leafRecords + 1000 }
 
-// told reports whether an error is one that may be told of a hostile file.
+// told reports whether an error is one that a hostile file may cause.
 func (u *use) told(err error) bool {
 	return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFormat) || errors.Is(err, ErrSnapshotTooOld) || u.wrote && errors.Is(err, ErrFailed)
 }
@@ -116,7 +117,7 @@ func (u *use) open(readOnly, beside bool) (*DB, error) {
 	if o.Manual = u.fs == vfs.FS(u.mem); o.Manual { // a real file has background work in the background
 		o.Shares.Versions = &hostileVersions
 	}
-	if o.Shares.WriteSets > 0 { // else each few records of a transaction leave memory, which takes half a megabyte each time
+	if o.Shares.WriteSets > 0 { // otherwise a few records of a transaction would leave memory each time, which takes half a megabyte
 		o.Shares.WriteSets = max(o.Shares.WriteSets, 24<<10)
 	}
 	if beside && u.rng.IntN(2) == 0 {
@@ -152,7 +153,7 @@ func (u *use) run(mode string) error {
 	return nil
 }
 
-// salvage salvages the file. It ends, and no more comes out of a file than is in it.
+// salvage salvages the file. It must end, and must not produce more records than the file can contain.
 func (u *use) salvage() error {
 	f, err := pagefile.Open(u.fs, u.path, 0)
 	if err != nil {
@@ -196,7 +197,7 @@ func (u *use) inspect(f *pagefile.File) error {
 		func() error { return x.Node(ctx, 1<<63) },
 		func() error { return x.Segment(ctx, 0) },
 	} {
-		_ = show() // an error says that something cannot be shown
+		_ = show() // parts that cannot be shown cause an error
 	}
 	for a := range uint64(len(u.file) / logstore.PageSize) {
 		if err := x.Page(ctx, a); err != nil {
@@ -209,7 +210,7 @@ func (u *use) inspect(f *pagefile.File) error {
 	return nil
 }
 
-// writeBeside writes, perhaps beside a reader.
+// writeBeside writes, perhaps while a reader beside reads.
 func (u *use) writeBeside(db *DB, followed bool) error {
 	if !followed {
 		return u.write(db, func() error { return nil })
@@ -230,7 +231,8 @@ func (u *use) writeBeside(db *DB, followed bool) error {
 	})
 }
 
-// read scans both ways, looks up what was found, and checks. A contradiction is an error if Check finds nothing.
+// read scans in both directions, looks up what was found, and checks. A contradiction is an error if Check finds
+// nothing.
 func (u *use) read(db *DB) error {
 	wrong, err := u.scans(db)
 	if err == nil && wrong == nil {
@@ -252,7 +254,8 @@ func (u *use) read(db *DB) error {
 	return nil
 }
 
-// view runs fn in a transaction. What fn says is an error in any case, what the database says is one if it may not be told of a hostile file.
+// view runs fn in a transaction. Errors of fn are always errors; those of the database are if a hostile file may
+// not cause them.
 func (u *use) view(db *DB, fn func(*Tx) error) (told, err error) {
 	told = db.View(func(tx *Tx) error {
 		err = fn(tx)
@@ -309,7 +312,7 @@ func (u *use) scans(db *DB) (wrong, err error) {
 	return wrong, err
 }
 
-// lookups reads some records that a scan has found, what was written, and some keys that may have no record.
+// lookups reads some records that a scan has found, records that were written, and some keys that may not exist.
 func (u *use) lookups(db *DB) (wrong, err error) {
 	look := func(key, want []byte, there bool) error {
 		v, err := db.Get(key)
@@ -362,7 +365,7 @@ func (u *use) ranges(db *DB) error {
 	return err
 }
 
-// write changes what it may, and lets another look now and then. Writing may fail, and no more.
+// write makes some changes and calls look from time to time. Writes may fail, but nothing else may happen.
 func (u *use) write(db *DB, look func() error) error {
 	for range 10 {
 		if err := u.change(db); err != nil {
@@ -377,16 +380,16 @@ func (u *use) write(db *DB, look func() error) error {
 			}
 		}
 	}
-	db.engine.Housekeep() // also what the scans have asked for
+	db.engine.Housekeep() // including work that the scans have caused
 	db.Checkpoint()
 	db.Compact(context.Background(), nil)
 	return look()
 }
 
-// errLook says that a delete of a prefix met another key.
+// errLook says that a delete of a prefix found another key.
 var errLook = errors.New("a cursor left the range it was in")
 
-// change writes something.
+// change makes one change.
 func (u *use) change(db *DB) error {
 	k := []byte(u.load.key(u.rng.IntN(u.load.keys)))
 	if n := len(u.keys); n > 0 && u.rng.IntN(3) == 0 {
@@ -437,7 +440,7 @@ func (u *use) change(db *DB) error {
 	return err
 }
 
-// clear deletes all records whose keys have a prefix, as the command del does.
+// clear deletes all records with a prefix, as the command del does.
 func (u *use) clear(db *DB, prefix []byte) error {
 	clear(u.written)
 	return db.Update(func(tx *Tx) error {
