@@ -83,6 +83,16 @@ type Endpoint interface {
 	Close() error
 }
 
+// A Reader is an Endpoint whose peer's memory any goroutine can read by itself, beside Post and other Readers, and without a queue: where a Read is a
+// copy that the initiator makes, work requests and completions cost more than the copy.
+type Reader interface {
+	Endpoint
+	// ReadNow copies len(dst) bytes at off of the peer's region to dst, which may be any memory, and returns when that is done. It
+	// promises what a Read does. An error leaves the endpoint as it is: ErrAgain says that a Read of the region has to be posted first, and
+	// any other one what such a Read would fail with.
+	ReadNow(dst []byte, k Key, off uint64) error
+}
+
 // EndpointOptions are set when a connection is made.
 type EndpointOptions struct {
 	Send, Recv Queue // where the completions of Read, Write and Send, and of Recv, are reported; may be the same queue

@@ -7,8 +7,8 @@ import (
 )
 
 // pointers is the cache of pointers: a table of places that each hold one pointer or none. It is only a hint, as every copy that a
-// pointer leads to proves itself, so a hash has two places and a new pointer takes the one that ends earlier. All methods may be called by
-// any goroutine.
+// pointer leads to proves itself, so a hash has two places and a new pointer takes the one that ends earlier. The engine puts pointers; any
+// goroutine gets and drops them.
 type pointers struct {
 	places []atomic.Pointer[pointer]
 	mask   uint64
@@ -21,10 +21,11 @@ type pointer struct {
 	version uint64
 	at      protocol.Pointer
 	shard   *shard
-	begin   int64 // of the lease, by the client's clock
+	extent  *extent // that it lies in
+	begin   int64   // of the lease, by the client's clock
 	end     int64
 	wall    uint64        // suspensions before the lease was asked for
-	uses    atomic.Uint32 // since begin
+	uses    atomic.Uint32 // since begin, up to renewUses
 	renewed atomic.Bool   // is among those to renew
 }
 
@@ -54,7 +55,14 @@ func (c *pointers) get(hash uint64) *pointer {
 	return nil
 }
 
-// put keeps a pointer. Two that put at once may both end up in the cache, or one of them: it is a hint.
+// clear forgets all pointers.
+func (c *pointers) clear() {
+	for i := range c.places {
+		c.places[i].Store(nil)
+	}
+}
+
+// put keeps a pointer.
 func (c *pointers) put(p *pointer) {
 	a, b := c.set(p.hash)
 	x, y := a.Load(), b.Load()

@@ -50,6 +50,7 @@ type Client struct {
 	lock     sync.Mutex
 	e        *engine
 	ticked   time.Time
+	tickDue  atomic.Int64            // when the next Tick is, by the engine's clock: for callers that make their GETs themselves
 	sleeping atomic.Pointer[network] // that the driver waits for
 
 	submitted atomic.Pointer[call] // a stack
@@ -171,7 +172,7 @@ type Stats struct {
 // Stats returns the counters since Dial.
 func (c *Client) Stats() Stats {
 	got := make(chan Stats, 1)
-	c.do(func(e *engine) { got <- Stats{e.messages, e.oneSided, e.refused, c.handed.Load()} })
+	c.do(func(e *engine) { got <- Stats{e.messages, e.reads.oneSided(), e.reads.refused.Load(), c.handed.Load()} })
 	return <-got
 }
 
@@ -180,6 +181,7 @@ type op struct {
 	call
 	w    waiter
 	list [1]*call
+	land []byte // where a Read of the caller's own lands
 }
 
 func newOp() *op {

@@ -122,6 +122,7 @@ func (e *engine) attach(s *shard, g *greeted, secret []byte) {
 	if g.welcome.Term > s.term {
 		s.term, s.tenure = g.welcome.Term, 0
 	}
+	s.show()
 	clear(s.extents)
 	if g.welcome.NeedsAuth {
 		proof := protocol.Prove(secret, protocol.ClientSide, &g.hello, &g.welcome)

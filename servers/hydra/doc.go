@@ -17,6 +17,8 @@
 //
 // # How it works
 //
+// A GET whose pointer counts is made by its caller itself where the fabric lets any goroutine Read (shm): see sight.go. All other calls go by the engine.
+//
 // The engine is single-threaded: it starts calls, and its Step moves messages and completions. There is no goroutine for it. A caller
 // that finds it free drives it until its own call is done, which takes no handoff; callers that find it busy leave their calls to the
 // driver, whose next Flush sends them with one doorbell. A driver that is done wakes one of those that wait to go on.

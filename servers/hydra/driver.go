@@ -215,9 +215,27 @@ func (c *Client) tick() {
 	}
 	c.ticked = now
 	c.e.Tick(now)
+	c.tickDue.Store(c.e.now + int64(tickEvery))
 	for _, s := range c.e.toDial() {
 		go c.connect(s, c.e.addrsFor(s), c.e.numbers.next)
 	}
+}
+
+// tickNow lets the engine look at the time, unless somebody drives it. Goroutines that Read one after the other leave none of the processors to the
+// goroutine of keep for a quarter of a second, in which leases end.
+func (c *Client) tickNow() {
+	if c.lock.TryLock() {
+		c.lookAfter()
+		c.release()
+	}
+}
+
+// lookAfter does what is to be done now. The driver calls it.
+func (c *Client) lookAfter() {
+	c.take()
+	c.e.Step()
+	c.tick()
+	c.e.Step()
 }
 
 // keep does what time brings while nobody calls.
@@ -236,10 +254,7 @@ func (c *Client) keep() {
 			c.nudge()
 			continue
 		}
-		c.take()
-		c.e.Step()
-		c.tick()
-		c.e.Step()
+		c.lookAfter()
 		if c.e.idle() {
 			t.Reset(idleTick)
 		} else {

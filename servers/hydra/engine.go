@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"flashdbm/servers/circle"
@@ -22,11 +23,12 @@ import (
 //     it was not applied, with a new number.
 //  3. A write whose caller has gone is not sent again: nobody could tell when it would be applied.
 type engine struct {
-	clock  clock
+	clock  *clock
 	wall   uint64 // suspensions that the engine knows of
 	now    int64  // of this Step or Tick
 	fabric []*network
-	cache  *pointers
+	cache  *pointers     // never another one
+	seed   atomic.Uint64 // m's, for any goroutine
 
 	m      protocol.Map
 	circle *circle.Circle
@@ -49,8 +51,7 @@ type engine struct {
 	timeout  int64   // nanoseconds from the first Tick that sees a call
 
 	messages  uint64 // requests sent by message
-	oneSided  uint64 // GETs answered by an accepted Read
-	refused   uint64 // Reads that proved nothing, or came too late
+	reads     tallies
 	closed    error
 	noPointer bool
 }
@@ -86,20 +87,24 @@ type shard struct {
 	heard     int64  // when the last answer came
 	term      uint64 // of the reign that the tenure is of
 	tenure    int64  // end
-	used      bool   // a Read was posted since the last renewal
 	asked     bool   // a RENEW is under way
 	extents   map[uint32]*extent
-	renew     []*pointer
 	lastErr   error
+
+	// What any goroutine uses.
+	sight atomic.Pointer[sight] // conn's peer as it may be Read now; nil while it may not
+	used  atomic.Bool           // a Read was made, or wanted, since the last renewal
+	renew renewals
 }
 
+// An extent is a part of a shard's memory, whose key is asked for once.
 type extent struct {
 	term  uint64
-	key   fabric.Key
-	known bool
+	key   fabric.Key  // valid once known
+	known atomic.Bool // no longer changes then
 }
 
-func newEngine(c clock, places int) *engine {
+func newEngine(c *clock, places int) *engine {
 	e := &engine{clock: c, cache: newPointers(places), numbers: newNumbers(), timeout: int64(defaultTimeout)}
 	e.live.older, e.live.newer = &e.live, &e.live
 	return e
@@ -108,8 +113,8 @@ func newEngine(c clock, places int) *engine {
 // look reads the clock. After a suspension no pointer and no tenure counts any more (rule 5 of the package).
 func (e *engine) look() int64 {
 	e.now = e.clock.now()
-	if e.clock.jumps != e.wall {
-		e.wall = e.clock.jumps
+	if jumps := e.clock.jumps.Load(); jumps != e.wall {
+		e.wall = jumps
 		e.forget()
 	}
 	return e.now
@@ -117,9 +122,11 @@ func (e *engine) look() int64 {
 
 // forget drops all pointers and tenures.
 func (e *engine) forget() {
-	e.cache = newPointers(len(e.cache.places))
+	e.cache.clear()
 	for _, s := range e.shards {
-		s.tenure, s.renew = 0, nil
+		s.tenure = 0
+		s.show()
+		s.renew.clear()
 	}
 }
 
@@ -129,6 +136,7 @@ func (e *engine) setMap(m protocol.Map) {
 		return
 	}
 	e.m, e.stale = m, false
+	e.seed.Store(m.Seed)
 	for _, s := range e.shards {
 		s.gone = s.id != protocol.AnyShard
 	}
@@ -385,7 +393,9 @@ func (e *engine) lost(s *shard, err error) {
 	conn := s.conn
 	conn.Close()
 	s.conn, s.sided, s.lastErr, s.asked = nil, nil, err, false
-	s.tenure, s.renew = 0, nil
+	s.tenure = 0
+	s.show()
+	s.renew.clear()
 	s.dialAfter = e.now
 	var again []*call
 	for _, c := range e.slots {
@@ -444,7 +454,7 @@ func (e *engine) Tick(now time.Time) {
 			e.lost(s, errSilent)
 		}
 		s.queue = e.expireAll(s.queue)
-		e.renewals(s)
+		e.askRenewals(s)
 	}
 	e.waiting = e.expireAll(e.waiting)
 	e.part()
@@ -485,7 +495,7 @@ func (e *engine) idle() bool {
 		return false
 	}
 	for _, s := range e.shards {
-		if s.conn == nil || s.used || s.asked || len(s.renew) > 0 || len(s.queue) > 0 {
+		if s.conn == nil || s.used.Load() || s.asked || s.renew.any() || len(s.queue) > 0 {
 			return false
 		}
 	}
@@ -569,6 +579,7 @@ func (e *engine) close(err error) {
 	}
 	for _, s := range e.shards {
 		s.conn, s.sided = nil, nil
+		s.show()
 	}
 	for _, n := range e.fabric {
 		n.group.Close()

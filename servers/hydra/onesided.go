@@ -4,7 +4,6 @@ import (
 	"bytes"
 
 	"flashdbm/servers/fabric"
-	"flashdbm/servers/guard"
 	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/wire"
 )
@@ -19,14 +18,14 @@ func (e *engine) learn(s *shard, c *call, i *protocol.Item) {
 		return
 	}
 	e.reign(s, at.Term, c.sent, at.Tenure)
-	p := &pointer{
-		hash: c.hash, key: bytes.Clone(c.key), version: i.Version, at: at, shard: s,
+	x := s.extents[at.Extent]
+	if x == nil || x.term != at.Term {
+		x = e.askExtent(s, at.Extent, at.Term)
+	}
+	e.cache.put(&pointer{
+		hash: c.hash, key: bytes.Clone(c.key), version: i.Version, at: at, shard: s, extent: x,
 		begin: c.sent, end: lasting(c.sent, at.Lease), wall: e.wall,
-	}
-	e.cache.put(p)
-	if x := s.extents[at.Extent]; x == nil || x.term != at.Term {
-		e.askExtent(s, at.Extent, at.Term)
-	}
+	})
 }
 
 // reign takes the tenure that a reign has left, and what a new reign ends.
@@ -38,10 +37,11 @@ func (e *engine) reign(s *shard, term uint64, sent int64, micros uint32) {
 	default:
 		s.tenure = max(s.tenure, lasting(sent, micros))
 	}
+	s.show()
 }
 
 // askExtent asks for the fabric's key of an extent.
-func (e *engine) askExtent(s *shard, number uint32, term uint64) {
+func (e *engine) askExtent(s *shard, number uint32, term uint64) *extent {
 	x := &extent{term: term}
 	s.extents[number] = x
 	r := protocol.Request{Op: protocol.OpExtent, Extent: number}
@@ -54,8 +54,10 @@ func (e *engine) askExtent(s *shard, number uint32, term uint64) {
 			return
 		}
 		k := got.Key
-		x.key, x.known = fabric.Key{ID: k[0], Rkey: k[1], Nonce: k[2], Base: k[3], Len: k[4]}, true
+		x.key = fabric.Key{ID: k[0], Rkey: k[1], Nonce: k[2], Base: k[3], Len: k[4]}
+		x.known.Store(true)
 	}})
+	return x
 }
 
 // readOneSided posts a Read for the call if there is a pointer that counts, and room.
@@ -64,38 +66,23 @@ func (e *engine) readOneSided(c *call) bool {
 	if s.sided == nil {
 		return false
 	}
-	p := e.cache.get(c.hash)
-	if p == nil || p.shard != s || !bytes.Equal(p.key, c.key) {
+	p := e.cache.find(c.hash, c.key)
+	if p == nil || p.shard != s {
 		return false
 	}
 	now := e.look()
-	if now >= p.end {
-		e.cache.drop(p)
-		return false
-	}
-	if p.at.Term != s.term || now >= s.tenure { // rule 1: before the Read is posted
-		if p.at.Term < s.term {
-			e.cache.drop(p)
-		}
-		s.used = true // so that a tenure is asked for
-		return false
-	}
-	x := s.extents[p.at.Extent]
 	n := s.net
-	if x == nil || !x.known || x.term != p.at.Term || len(n.places) == 0 {
+	if !e.counts(p, s.sight.Load(), now) || len(n.places) == 0 {
 		return false
 	}
 	place := n.places[len(n.places)-1]
-	if err := s.sided.Read(n.land, place*readSize, uint64(p.at.Length), x.key, p.at.Offset, place); err != nil {
+	if err := s.sided.Read(n.land, place*readSize, uint64(p.at.Length), p.extent.key, p.at.Offset, place); err != nil {
 		return false
 	}
 	n.places = n.places[:len(n.places)-1]
 	n.under[place] = c
 	c.reading = p
-	s.used = true
-	if uses := p.uses.Add(1); uses >= 2 && now-p.begin > (p.end-p.begin)/2 && p.renewed.CompareAndSwap(false, true) {
-		s.renew = append(s.renew, p)
-	}
+	p.note(now)
 	return true
 }
 
@@ -111,36 +98,27 @@ func (e *engine) readDone(n *network, d wire.ReadDone) {
 		e.finish(c, nil)
 		return
 	}
-	if d.Err == nil && e.look() < p.end && p.wall == e.wall { // rules 2 and 5: after the completion
-		b := n.land.Bytes()[place*readSize:][:p.at.Length]
-		if it, err := guard.Verify(b, c.key); err == nil { // rule 3
-			e.oneSided++
-			c.version, c.expires, c.itemFlags = it.Version, it.Expiry, protocol.ItemFlags(it.Flags>>flagShift)
-			c.out = append(c.dst, it.Value...)
-			e.finish(c, nil)
-			return
-		}
+	e.look()
+	if d.Err == nil && e.accept(c, p, n.land.Bytes()[place*readSize:][:p.at.Length], e.now) {
+		e.finish(c, nil)
+		return
 	}
-	e.refused++
-	e.cache.drop(p)
+	e.refuse(p)
 	e.route(c) // by message, as the pointer is gone, and to another shard if the key has moved
 }
 
-// renewals asks for longer leases of what was used twice, and for a tenure while Reads are made.
-func (e *engine) renewals(s *shard) {
-	if s.conn == nil || s.asked || len(s.renew) == 0 && !(s.used && s.tenure-e.now < int64(tenureAhead)) {
+// askRenewals asks for longer leases of what was used twice, and for a tenure while Reads are made.
+func (e *engine) askRenewals(s *shard) {
+	if s.conn == nil || s.asked || !s.renew.any() && !(s.used.Load() && s.tenure-e.now < int64(tenureAhead)) {
 		return
 	}
-	list := s.renew
-	if len(list) > protocol.MaxRenew {
-		list = list[:protocol.MaxRenew]
-	}
-	s.renew = append([]*pointer(nil), s.renew[len(list):]...)
-	s.asked, s.used = true, false
+	list := s.renew.take(protocol.MaxRenew)
+	s.asked = true
+	s.used.Store(false)
 	body := []byte{}
 	for i, p := range list {
 		if len(body) > 1<<20 { // the rest next time
-			s.renew = append(s.renew, list[i:]...)
+			s.renew.add(list[i:]...)
 			list = list[:i]
 			break
 		}
@@ -160,7 +138,7 @@ func (e *engine) renewals(s *shard) {
 				continue
 			}
 			q := &pointer{
-				hash: p.hash, key: p.key, version: p.version, at: p.at, shard: s, begin: c.sent, end: lasting(c.sent, got.Leases[i]), wall: e.wall,
+				hash: p.hash, key: p.key, version: p.version, at: p.at, shard: s, extent: p.extent, begin: c.sent, end: lasting(c.sent, got.Leases[i]), wall: e.wall,
 			}
 			q.end = max(q.end, p.end)
 			e.cache.put(q)

@@ -57,7 +57,7 @@ func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
 	}
 	o := c.get(protocol.OpGet, key)
 	o.dst = dst
-	c.run(ctx, &o.w, o.list[:])
+	c.read(ctx, o)
 	out, err := o.out, o.err
 	if err == nil && o.call.itemFlags&protocol.ItemManifest != 0 {
 		i := o.call.result()
@@ -70,6 +70,19 @@ func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	return out, nil
+}
+
+// read makes a GET.
+func (c *Client) read(ctx context.Context, o *op) {
+	if c.lines == nil {
+		if now, made := c.e.readNow(o); made {
+			if now >= c.tickDue.Load() {
+				c.tickNow()
+			}
+			return
+		}
+	}
+	c.run(ctx, &o.w, o.list[:])
 }
 
 // GetItem returns the key's value with its version and expiry.
@@ -87,7 +100,7 @@ func (c *Client) getItem(ctx context.Context, key []byte) (Item, error) {
 		return Item{}, ErrTooLarge
 	}
 	o := c.get(protocol.OpGet, key)
-	c.run(ctx, &o.w, o.list[:])
+	c.read(ctx, o)
 	i, err := o.call.result(), o.err
 	c.put(o)
 	return i, err

@@ -1,6 +1,7 @@
 package hydra
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type bench struct {
 	begun     []byte
 	full      bool
 	ended     error
+	reader    fabric.Reader
 }
 
 func newBench(t testing.TB) *bench {
@@ -58,6 +60,8 @@ func (f *bench) Read(_ fabric.Region, _, _ uint64, _ fabric.Key, _, token uint64
 	f.reads = append(f.reads, token)
 	return nil
 }
+
+func (f *bench) Reader() fabric.Reader { return f.reader }
 
 // request takes the oldest request that was sent.
 func (f *bench) request(op protocol.Op) wire.Message {
@@ -98,13 +102,9 @@ func (f *bench) learn(lease, tenure time.Duration) {
 	f.answer(f.request(protocol.OpExtent), 0, protocol.StatusOK, x.AppendBody(nil))
 }
 
-// item puts an item at the place where the Read under way lands.
-func (f *bench) item(key string, shown bool) {
-	b := f.s.net.land.Bytes()[f.reads[0]*readSize:][:guard.Size(3, 5)]
-	g := guard.Build(b, &guard.Item{Version: 9, Key: []byte(key), Value: []byte("value")})
-	if shown {
-		guard.Show(b, g)
-	}
+// landed returns the place where the Read under way lands.
+func (f *bench) landed() []byte {
+	return f.s.net.land.Bytes()[f.reads[0]*readSize:][:guard.Size(3, 5)]
 }
 
 func (f *bench) complete(err error) {
@@ -113,64 +113,85 @@ func (f *bench) complete(err error) {
 	f.e.readDone(f.s.net, wire.ReadDone{Conn: f, Token: place, Err: err})
 }
 
-// TestOneSidedRules goes to both sides of every limit that an accepted Read has.
+// A readCase is a Read at the edge of what may be accepted.
+type readCase struct {
+	lease, tenure time.Duration
+	post          time.Duration
+	before        func(*bench) // the post
+	key           string       // of the item that is found
+	hidden        bool
+	done          time.Duration
+	err           error
+	after         func(*bench) // the post
+	posted        bool
+	accepted      bool
+}
+
+const ms = time.Millisecond
+
+var readCases = map[string]readCase{
+	"all well":                          {lease: 10 * time.Second, tenure: time.Second, post: 1980 * ms, done: 1983 * ms, posted: true, accepted: true},
+	"tenure over before the post":       {lease: 10 * time.Second, tenure: time.Second, post: 1985 * ms},
+	"tenure over before the completion": {lease: 10 * time.Second, tenure: time.Second, post: 1980 * ms, done: 3 * time.Second, posted: true, accepted: true},
+	"lease just lasts":                  {lease: 500 * ms, tenure: time.Second, post: 1450 * ms, done: 1491 * ms, posted: true, accepted: true},
+	"lease over before the completion":  {lease: 500 * ms, tenure: time.Second, post: 1450 * ms, done: 1495 * ms, posted: true},
+	"lease over before the post":        {lease: 500 * ms, tenure: time.Second, post: 1495 * ms},
+	"no lease":                          {lease: 0, tenure: time.Second, post: 1310 * ms},
+	"guardian says not current":         {lease: time.Second, tenure: time.Second, post: 1400 * ms, hidden: true, done: 1401 * ms, posted: true},
+	"another key's item":                {lease: time.Second, tenure: time.Second, post: 1400 * ms, key: "kez", done: 1401 * ms, posted: true},
+	"the Read failed":                   {lease: time.Second, tenure: time.Second, post: 1400 * ms, done: 1401 * ms, err: fabric.ErrAccess, posted: true},
+	"tenure of a later reign": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms,
+		before: func(f *bench) { f.e.reign(f.s, term+1, int64(1300*ms), 1_000_000) }},
+	"tenure of an earlier reign": {lease: 10 * time.Second, tenure: 200 * ms, post: 1400 * ms,
+		before: func(f *bench) { f.e.reign(f.s, term-1, int64(1300*ms), 1_000_000) }},
+	"suspended before the post": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, before: func(f *bench) { f.wal += 101 * ms }},
+	"clock corrected":           {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, before: func(f *bench) { f.wal -= 99 * ms }, done: 1401 * ms, posted: true, accepted: true},
+	"suspended during the Read": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, after: func(f *bench) { f.wal += 101 * ms }, done: 1401 * ms, posted: true},
+}
+
+// begin has the pointer learnt, and the time come at which the Read is wanted.
+func (c *readCase) begin(t *testing.T, f *bench) {
+	if c.lease == 0 { // there is no extent to ask for
+		f.mono = time.Second
+		f.get("key")
+		i := protocol.Item{Version: 9, HasPointer: true, Pointer: protocol.Pointer{Term: term, Length: 40, Tenure: 1_000_000}}
+		f.answer(f.request(protocol.OpGet), protocol.FlagPointer, protocol.StatusOK, i.AppendBody(nil))
+	} else {
+		f.learn(c.lease, c.tenure)
+	}
+	f.mono = c.post
+	if c.before != nil {
+		c.before(f)
+	}
+}
+
+// build puts what the Read finds into b.
+func (c *readCase) build(b []byte) {
+	g := guard.Build(b, &guard.Item{Version: 9, Key: []byte(cmp.Or(c.key, "key")), Value: []byte("value")})
+	if !c.hidden {
+		guard.Show(b, g)
+	}
+}
+
+// complete has the time come at which the Read is complete.
+func (c *readCase) complete(f *bench) {
+	f.mono = c.done
+	if c.after != nil {
+		c.after(f)
+	}
+}
+
+// TestOneSidedRules goes to both sides of every limit that an accepted Read has, once by the engine and once by the caller himself.
 func TestOneSidedRules(t *testing.T) {
-	const ms = time.Millisecond
-	for name, c := range map[string]struct {
-		lease, tenure time.Duration
-		post          time.Duration
-		before        func(*bench) // the post
-		key           string       // of the item that is found
-		hidden        bool
-		done          time.Duration
-		err           error
-		after         func(*bench) // the post
-		posted        bool
-		accepted      bool
-	}{
-		"all well":                          {lease: 10 * time.Second, tenure: time.Second, post: 1980 * ms, done: 1983 * ms, posted: true, accepted: true},
-		"tenure over before the post":       {lease: 10 * time.Second, tenure: time.Second, post: 1985 * ms},
-		"tenure over before the completion": {lease: 10 * time.Second, tenure: time.Second, post: 1980 * ms, done: 3 * time.Second, posted: true, accepted: true},
-		"lease just lasts":                  {lease: 500 * ms, tenure: time.Second, post: 1450 * ms, done: 1491 * ms, posted: true, accepted: true},
-		"lease over before the completion":  {lease: 500 * ms, tenure: time.Second, post: 1450 * ms, done: 1495 * ms, posted: true},
-		"lease over before the post":        {lease: 500 * ms, tenure: time.Second, post: 1495 * ms},
-		"no lease":                          {lease: 0, tenure: time.Second, post: 1310 * ms},
-		"guardian says not current":         {lease: time.Second, tenure: time.Second, post: 1400 * ms, hidden: true, done: 1401 * ms, posted: true},
-		"another key's item":                {lease: time.Second, tenure: time.Second, post: 1400 * ms, key: "kez", done: 1401 * ms, posted: true},
-		"the Read failed":                   {lease: time.Second, tenure: time.Second, post: 1400 * ms, done: 1401 * ms, err: fabric.ErrAccess, posted: true},
-		"tenure of a later reign": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms,
-			before: func(f *bench) { f.e.reign(f.s, term+1, int64(1300*ms), 1_000_000) }},
-		"tenure of an earlier reign": {lease: 10 * time.Second, tenure: 200 * ms, post: 1400 * ms,
-			before: func(f *bench) { f.e.reign(f.s, term-1, int64(1300*ms), 1_000_000) }},
-		"suspended before the post": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, before: func(f *bench) { f.wal += 101 * ms }},
-		"clock corrected":           {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, before: func(f *bench) { f.wal -= 99 * ms }, done: 1401 * ms, posted: true, accepted: true},
-		"suspended during the Read": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, after: func(f *bench) { f.wal += 101 * ms }, done: 1401 * ms, posted: true},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for name, c := range readCases {
+		t.Run(name+"/by the engine", func(t *testing.T) {
 			f := newBench(t)
-			if c.lease == 0 { // there is no extent to ask for
-				f.mono = time.Second
-				f.get("key")
-				i := protocol.Item{Version: 9, HasPointer: true, Pointer: protocol.Pointer{Term: term, Length: 40, Tenure: 1_000_000}}
-				f.answer(f.request(protocol.OpGet), protocol.FlagPointer, protocol.StatusOK, i.AppendBody(nil))
-			} else {
-				f.learn(c.lease, c.tenure)
-			}
-			f.mono = c.post
-			if c.before != nil {
-				c.before(f)
-			}
+			c.begin(t, f)
 			x := f.get("key")
 			require.Equal(t, c.posted, len(f.reads) == 1, "posted")
 			if c.posted {
-				if c.key == "" {
-					c.key = "key"
-				}
-				f.item(c.key, !c.hidden)
-				f.mono = c.done
-				if c.after != nil {
-					c.after(f)
-				}
+				c.build(f.landed())
+				c.complete(f)
 				f.complete(c.err)
 			}
 			require.Equal(t, c.accepted, x.waiter.done(), "accepted")
@@ -181,7 +202,70 @@ func TestOneSidedRules(t *testing.T) {
 			}
 			f.request(protocol.OpGet) // by message instead
 		})
+		t.Run(name+"/by the caller", func(t *testing.T) {
+			f := newBench(t)
+			r := &caseReader{f: f, c: &c}
+			f.reader = r
+			c.begin(t, f)
+			o := newOp()
+			o.call = call{op: protocol.OpGet, key: []byte("key"), dst: []byte("before ")}
+			_, made := f.e.readNow(o)
+			require.Equal(t, c.posted, r.reads == 1, "Read")
+			require.Equal(t, c.accepted, made, "accepted")
+			require.Empty(t, f.sent)
+			if made {
+				require.Equal(t, "before value", string(o.out))
+				require.EqualValues(t, 9, o.call.result().Version)
+			} else if c.posted && c.err == nil {
+				require.Nil(t, f.e.cache.get(circle.Hash(5, []byte("key"))), "the pointer is gone")
+			}
+		})
 	}
+}
+
+// caseReader is the reader of a test of one case.
+type caseReader struct {
+	fabric.Endpoint
+	f     *bench
+	c     *readCase
+	reads int
+}
+
+func (r *caseReader) ReadNow(dst []byte, _ fabric.Key, _ uint64) error {
+	r.reads++
+	r.c.build(dst)
+	r.c.complete(r.f)
+	return r.c.err
+}
+
+// TestReadNowRenews: the pointers of GETs that callers make themselves are renewed as those of others are.
+func TestReadNowRenews(t *testing.T) {
+	f := newBench(t)
+	c := readCase{}
+	f.reader = &caseReader{f: f, c: &c}
+	f.learn(4*time.Second, time.Minute)
+	for _, at := range []time.Duration{2000, 2500, 3200} {
+		require.False(t, f.s.renew.any(), "in the first half nothing is renewed")
+		f.mono = at * ms
+		c.done = f.mono
+		o := newOp()
+		o.call = call{op: protocol.OpGet, key: []byte("key")}
+		_, made := f.e.readNow(o)
+		require.True(t, made)
+	}
+	require.True(t, f.s.used.Load())
+	f.e.askRenewals(f.s)
+	m := f.request(protocol.OpRenew)
+	n, err := protocol.CheckRenew(m.Body)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	a := protocol.Renewed{Term: term, Tenure: 60_000_000, Leases: []uint32{8_000_000}}
+	f.answer(m, 0, protocol.StatusOK, a.AppendBody(nil))
+	f.mono, c.done = 7*time.Second, 7*time.Second
+	o := newOp()
+	o.call = call{op: protocol.OpGet, key: []byte("key")}
+	_, made := f.e.readNow(o)
+	require.True(t, made, "the first lease is over, the second one is not")
 }
 
 // TestSuspendedBeforeTheAnswer has the machine suspended while a GET is under way: the shard's lease and tenure have gone on meanwhile.
@@ -205,15 +289,15 @@ func TestRenewal(t *testing.T) {
 		f.mono = at
 		f.get("key")
 		require.Len(t, f.reads, 1)
-		f.item("key", true)
+		(&readCase{}).build(f.landed())
 		f.complete(nil)
 	}
 	read(2 * time.Second)
 	read(2500 * time.Millisecond)
-	f.e.renewals(f.s)
+	f.e.askRenewals(f.s)
 	require.Empty(t, f.sent, "in the first half nothing is renewed")
 	read(3200 * time.Millisecond)
-	f.e.renewals(f.s)
+	f.e.askRenewals(f.s)
 	m := f.request(protocol.OpRenew)
 	n, err := protocol.CheckRenew(m.Body)
 	require.NoError(t, err)
@@ -229,8 +313,8 @@ func TestRenewal(t *testing.T) {
 	read(6 * time.Second)
 
 	a.Leases[0] = 0 // the item is another one by now
-	f.s.renew = append(f.s.renew, p)
-	f.e.renewals(f.s)
+	f.s.renew.add(p)
+	f.e.askRenewals(f.s)
 	f.answer(f.request(protocol.OpRenew), 0, protocol.StatusOK, a.AppendBody(nil))
 	require.Nil(t, f.e.cache.get(p.hash))
 }

@@ -177,6 +177,12 @@ func (c *link) Read(local fabric.Region, off, n uint64, key fabric.Key, at, toke
 	return c.Err()
 }
 
+// Reader implements OneSided.
+func (c *link) Reader() fabric.Reader {
+	r, _ := c.ep.(fabric.Reader)
+	return r
+}
+
 // A ReadOp is one of several Reads.
 type ReadOp struct {
 	Offset uint64 // in local memory
@@ -240,6 +246,8 @@ func (c *link) Written() (n int) {
 type OneSided interface {
 	Conn
 	Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error
+	// Reader returns the endpoint if any goroutine can read by it, else nil.
+	Reader() fabric.Reader
 }
 
 // A BatchReader is a OneSided that posts several Reads at once.

@@ -83,6 +83,8 @@ func (s *suite) run(t *testing.T) {
 		{"Tearing", testTearing},
 		{"FenceUnderFire", testFenceUnderFire},
 		{"CloseRegion", testCloseRegion},
+		{"ReadNow", testReadNow},
+		{"ReadNowUnderFire", testReadNowUnderFire},
 		{"Depth", testDepth},
 		{"Unsignalled", testUnsignalled},
 		{"QueueBound", testQueueBound},

@@ -142,6 +142,21 @@ func (e *endpoint) carryOut(w *ledger.Work) error {
 	return nil
 }
 
+// ReadNow implements fabric.Reader.
+func (e *endpoint) ReadNow(dst []byte, k fabric.Key, off uint64) error {
+	select {
+	case <-e.done:
+		return e.Err()
+	default:
+	}
+	r, remote, err := e.other.d.regions.Reach(k, off, uint64(len(dst)), fabric.RemoteRead)
+	if err != nil {
+		return err
+	}
+	words.Read(dst, remote)
+	return r.Leave()
+}
+
 // send gives bytes to the peer's oldest Recv.
 func (e *endpoint) send(b []byte) error {
 	if e.waiting != nil {

@@ -34,6 +34,10 @@ type endpoint struct {
 	arrived      []byte             // a Send of the peer that has found no Recv; nil for none
 	err          error
 
+	// maps guards windows, and that what they and fences refer to stays mapped. Whoever changes these holds mu as well, so holding either is enough
+	// to look at them. No lock is taken while it is held.
+	maps sync.RWMutex
+
 	barrier atomic.Uint64 // what is stored before it changes is seen before what is loaded afterwards is changed
 	done    chan struct{} // closed once err is set
 }
@@ -165,6 +169,25 @@ func (e *endpoint) move(v *window, w *ledger.Work, b []byte) error {
 		words.Read(b, remote)
 	}
 	if v.fenced(e.fences) {
+		return fabric.ErrAccess
+	}
+	return nil
+}
+
+// ReadNow implements fabric.Reader.
+func (e *endpoint) ReadNow(dst []byte, k fabric.Key, off uint64) error {
+	e.maps.RLock()
+	defer e.maps.RUnlock()
+	v := e.windows[k.ID]
+	if v == nil {
+		return fabric.ErrAgain
+	}
+	remote := v.reach(k, off, uint64(len(dst)), fabric.RemoteRead)
+	if remote == nil {
+		return fabric.ErrAccess
+	}
+	words.Read(dst, remote)
+	if v.fenced(e.fences) { // then, or before the copy
 		return fabric.ErrAccess
 	}
 	return nil
@@ -339,6 +362,16 @@ func (e *endpoint) mapped(body []byte, fd int) error {
 	if v.mem, err = mapShared(fd, int(n), v.access&fabric.RemoteWrite != 0); err != nil {
 		return fabric.ErrPeer
 	}
+	e.keep(id, v)
+	e.answered()
+	e.run(nil)
+	return nil
+}
+
+// keep adds the mapping of a region, and gives up those of regions that have been fenced.
+func (e *endpoint) keep(id uint64, v *window) {
+	e.maps.Lock()
+	defer e.maps.Unlock()
 	for old, w := range e.windows {
 		if w.fenced(e.fences) {
 			unmap(w.mem)
@@ -346,9 +379,6 @@ func (e *endpoint) mapped(body []byte, fd int) error {
 		}
 	}
 	e.windows[id] = v
-	e.answered()
-	e.run(nil)
-	return nil
 }
 
 // end ends the endpoint. Its oldest operation fails with head. The peer learns it as the socket is closed.
@@ -360,6 +390,8 @@ func (e *endpoint) end(err, head error) {
 	e.answered()
 	e.sends.End(head)
 	e.recvs.End(fabric.ErrFlushed)
+	e.maps.Lock()
+	defer e.maps.Unlock()
 	for _, v := range e.windows {
 		unmap(v.mem)
 	}
