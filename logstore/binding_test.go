@@ -166,7 +166,7 @@ func TestBothCopiesOfAHeaderAreVoided(t *testing.T) {
 		x.open()
 		x.crash(vfs.KeepNone)
 		want := make([]byte, PageSize)
-		h.group = voidGroup
+		h.group = invalidGroup
 		h.put(want)
 		require.Equal(t, want, x.page(opened), "copy at %d", kept)
 		x.open()

@@ -227,7 +227,7 @@ func (sc *scanner) news() (bool, error) {
 		return false, err
 	}
 	h, ok := getHeader(sc.peeked[:read], n, sc.s.uuid)
-	return ok && h.predecessor == sc.header.salt && h.group != voidGroup, nil
+	return ok && h.predecessor == sc.header.salt && h.group != invalidGroup, nil
 }
 
 // muxAt reads the mux area of a page without checking it.

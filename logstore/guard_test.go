@@ -150,9 +150,9 @@ func changesLineage(before, after []byte) bool {
 	return err == nil && was == is && isZero(after[superblockSize:])
 }
 
-// voided is what recovery may make of a page of an interrupted group, or of the header of a segment that such a
+// invalidated is what recovery may make of a page of an interrupted group, or of the header of a segment that such a
 // group opened. predecessor is the salt that the header names.
-func voided(before []byte, isHeader bool, predecessor uint64) []byte {
+func invalidated(before []byte, isHeader bool, predecessor uint64) []byte {
 	after := make([]byte, PageSize)
 	if !isHeader {
 		m := mux{group: getMux(before).group}
@@ -161,7 +161,7 @@ func voided(before []byte, isHeader bool, predecessor uint64) []byte {
 	}
 	for _, at := range []int{headerCopyAt, 0} {
 		if h, ok := getHeaderCopy(before[at:]); ok && h.predecessor == predecessor {
-			h.group = voidGroup
+			h.group = invalidGroup
 			h.put(after)
 		}
 	}
@@ -174,20 +174,20 @@ func predecessorOf(p []byte) uint64 {
 	return h.predecessor
 }
 
-// mayVoid returns an error unless recovery was right to invalidate the page at a, which the given group had
+// mayInvalidate returns an error unless recovery was right to invalidate the page at a, which the given group had
 // written last. Either the page lies in the segment of the log's end, after that end, and no recovered group
 // has written it in the segment's present life; or it is the header of the successor and names this segment as
 // predecessor.
-func (d *toy) mayVoid(a Addr, predecessor, group uint64) error {
+func (d *toy) mayInvalidate(a Addr, predecessor, group uint64) error {
 	t := &d.s.tail
 	n := t.header.successor
 	switch {
 	case a == d.s.firstPage(n)+headerPage(n) && predecessor == t.header.salt:
 		return nil
 	case d.s.segmentOf(a) != t.header.segment || a < d.s.firstPage(t.header.segment)+t.page:
-		return fmt.Errorf("%w: recovery voided page %d, which is not behind the end of the log", errToy, a)
+		return fmt.Errorf("%w: recovery invalidated page %d, which is not behind the end of the log", errToy, a)
 	case group >= t.header.group && group < t.group:
-		return fmt.Errorf("%w: recovery voided page %d of group %d", errToy, a, group)
+		return fmt.Errorf("%w: recovery invalidated page %d of group %d", errToy, a, group)
 	}
 	return nil
 }

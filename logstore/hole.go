@@ -7,7 +7,7 @@ import (
 )
 
 // At the end of the log recovery asks two questions: is the hole damage (vouched), and had a group begun there
-// (started)? The third question, what could join the log later, is answered in void.go.
+// (started)? The third question, what could join the log later, is answered in invalidate.go.
 
 // vouched looks for a page that was written when group g was already durable. If there is one, the hole at g is
 // damage and not the end of the log. vouched returns the address of such a page, or 0. It reads every segment whose

@@ -164,7 +164,7 @@ func (m *model) open() (*toy, error) {
 			}
 			m.guarded = cmp.Or(m.guarded, d.mayChange(a, before, after))
 		case log.created && a < 2 && changesLineage(before, after):
-		case log.created && a >= 2 && bytes.Equal(after, voided(before, a == a/8*8+headerPage(uint32(a/8)), predecessorOf(after))):
+		case log.created && a >= 2 && bytes.Equal(after, invalidated(before, a == a/8*8+headerPage(uint32(a/8)), predecessorOf(after))):
 			void[a] = last{predecessorOf(after), log.owner[a]}
 		case log.created && !completesHeader(before, after):
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
@@ -177,7 +177,7 @@ func (m *model) open() (*toy, error) {
 	}
 	for a, l := range void {
 		modelCounts.Voided++
-		m.guarded = cmp.Or(m.guarded, d.mayVoid(a, l.predecessor, l.group))
+		m.guarded = cmp.Or(m.guarded, d.mayInvalidate(a, l.predecessor, l.group))
 	}
 	return d, m.guarded
 }

@@ -28,13 +28,13 @@ const (
 )
 
 const (
-	flagLast    = 1 // bit of mux.flags: last page of its group; the commit record is valid
-	flagOpen    = 2 // bit of mux.flags: the page may be rewritten with more records in its group
-	flagGrows   = 4 // bit of mux.flags: checksum, end and count of the page are in one word, see growing.go
-	lagUnknown  = 0xFFFF
-	voidGroup   = 0 // group in a header after which the log does not continue
-	firstGroup  = 1 // number of the first group of a file
-	groupKindAt = 4 // first bit of mux.flags that holds the group kind
+	flagLast     = 1 // bit of mux.flags: last page of its group; the commit record is valid
+	flagOpen     = 2 // bit of mux.flags: the page may be rewritten with more records in its group
+	flagGrows    = 4 // bit of mux.flags: checksum, end and count of the page are in one word, see growing.go
+	lagUnknown   = 0xFFFF
+	invalidGroup = 0 // group in a header after which the log does not continue
+	firstGroup   = 1 // number of the first group of a file
+	groupKindAt  = 4 // first bit of mux.flags that holds the group kind
 )
 
 // mux is the decoded mux area: the 40 bytes before each page's body.

@@ -5,7 +5,7 @@ import "fmt"
 // EndRecovery makes what was recovered durable and opens the log for appending. It precedes the first reader,
 // acknowledgement and reuse of space. After a kill the accepted groups may exist in the page cache only, and after
 // a failed sync as pages that the system takes for clean. So EndRecovery writes them again, byte for byte, and
-// syncs. The same sync covers the invalidation of interrupted groups (void.go). A read-only store only syncs.
+// syncs. The same sync covers the invalidation of interrupted groups (invalidate.go). A read-only store only syncs.
 func (s *Store) EndRecovery(rec *Recovery) error {
 	if s.beside != nil { // the file belongs to another process
 		s.durable.Store(s.lastWritten.Load())
@@ -24,7 +24,7 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 				err = s.recoverSuccessor()
 			}
 			if err == nil {
-				err = s.void(rec)
+				err = s.invalidate(rec)
 			}
 			if err != nil {
 				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))

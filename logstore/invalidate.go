@@ -73,8 +73,8 @@ func (sc *scanner) openedFrom(n uint32, salt uint64) (*header, error) {
 	return nil, nil
 }
 
-// void overwrites the remnants that recovery has found.
-func (s *Store) void(rec *Recovery) error {
+// invalidate overwrites the remnants that recovery has found.
+func (s *Store) invalidate(rec *Recovery) error {
 	buf := make([]byte, PageSize)
 	for _, r := range rec.remnants {
 		m := mux{group: r.group}
@@ -84,7 +84,7 @@ func (s *Store) void(rec *Recovery) error {
 		}
 	}
 	if h := rec.successor; h != nil {
-		h.group = voidGroup
+		h.group = invalidGroup
 		return s.writeHeader(h, buf)
 	}
 	return nil
