@@ -194,7 +194,7 @@ func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, 
 	return parents, w.upper, nil
 }
 
-const lonersShare = 2 // limit of clean leaves that move per dirty leaf of the Part
+const lonersShare = 2 // clean leaves per dirty leaf of the Part: beyond it only segments with at most one clean leaf per four dirty ones are chosen
 
 // Loners returns the clean leaves of a Part that should move together with its dirty leaves; the caller passes
 // them to Touch. It adds to part.Parents the parents of those whose names are addresses. These leaves are what
