@@ -346,9 +346,10 @@ VERBSTEST = CGO_ENABLED=1 $(GO) test -tags 'netgo verbs' -vet=off
 GUESTOPERATIONS ?= 100000
 .PHONY: flashdbmd-verbs verbs verbs-headers verbs-guest verbs-packages
 verbs: verbs-headers
-	cd servers && CGO_ENABLED=1 $(GO) vet -tags 'netgo verbs' ./fabric/verbs ./hydra ./ramp
+	cd servers && CGO_ENABLED=1 $(GO) vet -tags 'netgo verbs' ./fabric/verbs ./hydra ./ramp ./daemon/flashdbmd
 	cd servers && VERBS_PROVIDER=tcp VERBS_ADDR=127.0.0.1 $(VERBSTEST) -count 1 -v ./fabric/verbs -skip '/(Bounds|Keys|CloseRegion|Flush|SendTooLarge)$$'
 	cd servers && VERBS_PROVIDER=tcp VERBS_ADDR=127.0.0.1 $(VERBSTEST) -count 1 -v ./hydra ./ramp -run '^TestVerbs$$'
+	cd servers && VERBS_PROVIDER=tcp $(VERBSTEST) -count 1 -v ./daemon/flashdbmd -run '^TestClusterKilled$$' -args -cluster.kills 3 -cluster.verbs 127.0.0.1
 
 flashdbmd-verbs: verbs-headers
 	cd servers && CGO_ENABLED=1 $(GO) build -tags verbs -o ../bin/flashdbmd ./daemon/flashdbmd
@@ -358,7 +359,7 @@ verbs-headers:
 
 verbs-guest: verbs-headers
 	@mkdir -p bin/verbs-guest
-	cd servers && $(VERBSTEST) -c -o ../bin/verbs-guest/verbs.test ./fabric/verbs && $(VERBSTEST) -c -o ../bin/verbs-guest/hydra.test ./hydra && $(VERBSTEST) -c -o ../bin/verbs-guest/ramp.test ./ramp
+	cd servers && $(VERBSTEST) -c -o ../bin/verbs-guest/verbs.test ./fabric/verbs && $(VERBSTEST) -c -o ../bin/verbs-guest/hydra.test ./hydra && $(VERBSTEST) -c -o ../bin/verbs-guest/ramp.test ./ramp && $(VERBSTEST) -c -o ../bin/verbs-guest/cluster.test ./daemon/flashdbmd
 	cd servers && CGO_ENABLED=1 $(GO) build -tags 'netgo verbs' -o ../bin/verbs-guest/flashdbmd ./daemon/flashdbmd
 	@cp servers/fabric/verbs/guest/tests.sh bin/verbs-guest/tests; echo $(GUESTOPERATIONS) >bin/verbs-guest/operations
 	servers/fabric/verbs/guest/run.sh bin/verbs-guest

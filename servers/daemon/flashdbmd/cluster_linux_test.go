@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/servers/fabric"
 	"flashdbm/servers/hydra"
 )
 
@@ -31,8 +32,12 @@ var (
 	clusterKills = flag.Int("cluster.kills", 1, "primaries that are killed in each durability")
 	clusterModes = flag.String("cluster.modes", "async,sync", "the durabilities")
 	clusterAway  = flag.Duration("cluster.away", 3*time.Second, "how long etcd is away")
+	clusterVerbs = flag.String("cluster.verbs", "", "address of an RDMA device that nodes, and programs that use the library, reach nodes by; in a build with the tag verbs")
 	clusterStop  = flag.Int("cluster.stops", 0, "primaries that are stopped for up to 10 s in each durability, and go on")
 )
+
+// openFleetDevice opens the device for programs that use the library; nil in a build without the tag verbs.
+var openFleetDevice func() (fabric.Domain, error)
 
 // A fleet is an etcd and nodes, as processes.
 type fleet struct {
@@ -44,6 +49,7 @@ type fleet struct {
 	at    string
 	nodes map[string]*exec.Cmd
 	tcp   map[string]string   // by node; nodes reach each other by these if there are any
+	verbs map[string]string   // by node: the same, of an RDMA device
 	more  []string            // settings of all nodes
 	in    map[string][]string // by process: the command that it is an argument of
 }
@@ -53,7 +59,7 @@ func (f *fleet) spawn(name string, args ...string) *exec.Cmd {
 	line := append(slices.Concat(f.in[name], []string{f.exe}), args...)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1")
-	if f.tcp != nil && args[0] == "serve" {
+	if f.secret() && args[0] == "serve" {
 		cmd.Env = append(cmd.Env, "FLASHDBMD_PASSWORD="+fleetPassword)
 	}
 	out, err := os.OpenFile(filepath.Join(f.root, "messages"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -85,7 +91,11 @@ func newFleet(t *testing.T, mode string, tcp bool, names ...string) *fleet {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	f := &fleet{t: t, exe: exe, root: t.TempDir(), mode: mode, nodes: map[string]*exec.Cmd{}}
-	if f.at = free(t); tcp {
+	f.at = free(t)
+	switch {
+	case *clusterVerbs != "":
+		f.verbs = map[string]string{}
+	case tcp:
 		f.tcp = map[string]string{}
 	}
 	f.startEtcd()
@@ -94,6 +104,9 @@ func newFleet(t *testing.T, mode string, tcp bool, names ...string) *fleet {
 	}
 	return f
 }
+
+// secret reports whether nodes ask for a password.
+func (f *fleet) secret() bool { return f.tcp != nil || f.verbs != nil }
 
 func (f *fleet) startEtcd() {
 	peers := "127.0.0.1:2380"
@@ -120,6 +133,12 @@ func (f *fleet) start(name string) {
 			f.tcp[name] = free(f.t)
 		}
 		args = append(args, "--tcp", f.tcp[name])
+	}
+	if f.verbs != nil {
+		if f.verbs[name] == "" {
+			f.verbs[name] = fmt.Sprintf("%s:%d", *clusterVerbs, 7500+len(f.verbs))
+		}
+		args = append(args, "--verbs", f.verbs[name])
 	}
 	f.nodes[name] = f.spawn(name, append(args, f.more...)...)
 }
@@ -150,11 +169,21 @@ func (f *fleet) String() string {
 func (f *fleet) client() *hydra.Client {
 	var addrs []string
 	for name := range f.nodes {
+		if f.verbs != nil {
+			addrs = append(addrs, "verbs:"+f.verbs[name])
+			continue
+		}
 		addrs = append(addrs, "shm:"+filepath.Join(f.dir(name), "node.sock"))
 	}
 	o := &hydra.Options{Timeout: 30 * time.Second}
-	if f.tcp != nil {
+	if f.secret() {
 		o.Secret = []byte(fleetPassword)
+	}
+	if f.verbs != nil {
+		d, err := openFleetDevice()
+		require.NoError(f.t, err)
+		o.Fabrics = map[string]fabric.Domain{"verbs": d}
+		f.t.Cleanup(func() { d.Close() })
 	}
 	c, err := hydra.Dial(f.t.Context(), addrs, o)
 	require.NoError(f.t, err, f.String())

@@ -64,7 +64,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	f.Int64Var(&fileMegabytes, "max-file", 0, "MiB that the file of a shard may grow to; 0: no limit")
 	f.StringVar(&c.socket, "socket", "", "path of the socket for programs of this machine that use the client library; default: node.sock in --dir")
 	f.StringVar(&c.tcp, "tcp", "", "address for programs of other machines that use the client library; needs --password")
-	f.StringVar(&c.verbs, "verbs", "", "address on an RDMA device for programs that use the client library, as 10.0.0.1:7401; needs --password, and a build with the tag verbs")
+	f.StringVar(&c.verbs, "verbs", "", "address on an RDMA device for programs that use the client library, and for the other nodes of a cluster, which all need one then, as 10.0.0.1:7401; needs --password, and a build with the tag verbs")
 	f.StringVar(&c.advertise, "advertise", "", "address of --tcp as other machines reach it, if that is another one; a node of a cluster tells it to clients and nodes")
 	f.StringVar(&c.resp, "resp", "127.0.0.1:6380", "address for clients of Redis; one that is not of this machine needs --password")
 	f.StringVar(&c.http, "http", "", "address for /metrics, /healthz and /debug/pprof/; empty: none")

@@ -30,6 +30,7 @@ func TestDeploy(t *testing.T) {
 	assert.Contains(t, string(unit), "flashdbmd serve --config /etc/flashdbm/flashdbmd.toml\n")
 	assert.Contains(t, string(unit), "RestartPreventExitStatus=2\n", "exit code of settings that are wrong")
 	assert.Equal(t, 2, exitUsage)
+	assert.Contains(t, string(unit), "\nStartLimitIntervalSec=0\n", "five starts that fail within ten seconds would be the last ones")
 	image, err := os.ReadFile(filepath.Join(shipped, "Containerfile"))
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`FLASHDBMD_([A-Z_]+)=`).FindAllStringSubmatch(string(image), -1) {

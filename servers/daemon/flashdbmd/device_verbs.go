@@ -10,11 +10,14 @@ import (
 	"flashdbm/servers/fabric/verbs"
 )
 
+// deviceProvider is libfabric's: tests have another one where there is no device.
+var deviceProvider string
+
 // openDevice opens the RDMA device that has an address, host:port.
 func openDevice(addr string) (fabric.Domain, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("--verbs: %w (%w)", err, errUsage)
 	}
-	return verbs.Open(verbs.Options{Addr: host})
+	return verbs.Open(verbs.Options{Addr: host, Provider: deviceProvider})
 }

@@ -64,7 +64,7 @@ func serve(c *config, messages io.Writer) (err error) {
 			return err
 		}
 		defer closing("RDMA device", device.Close)
-		o.Listen = append([]machine.Listen{{Domain: device, Addr: c.verbs, Public: "verbs:" + c.verbs}}, o.Listen...)
+		o.Listen = append([]machine.Listen{{Domain: device, Addr: c.verbs, Public: "verbs:" + c.verbs, Peers: true}}, o.Listen...)
 	}
 	if len(c.etcd) > 0 {
 		agreed, err := etcdmap.Open(etcdmap.Options{Endpoints: c.etcd, Name: c.cluster})

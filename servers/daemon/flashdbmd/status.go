@@ -124,7 +124,7 @@ func runStatus(args []string, env func(string) (string, bool), out io.Writer) er
 	f.StringVar(&dir, "dir", "", "directory of the node")
 	f.StringVar(&addr, "http", "", "its address of --http, instead of the directory")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.BoolVar(&watch, "watch", false, "print it again every second, until the command is ended")
+	f.BoolVar(&watch, "watch", false, "print it again every second, until the command is ended, also when the node is")
 	if _, err := parseFlags(f, args, 0, env, out); err != nil {
 		return err
 	}
@@ -144,16 +144,22 @@ func runStatus(args []string, env func(string) (string, bool), out io.Writer) er
 		return err
 	}
 	for {
-		time.Sleep(time.Second)
-		if s, err = askStatus(context.Background(), dir, addr); err != nil {
+		time.Sleep(watchEvery)
+		if _, err := fmt.Fprintln(out); err != nil {
 			return err
 		}
-		fmt.Fprintln(out)
+		if s, err = askStatus(context.Background(), dir, addr); err != nil { // it is perhaps started again
+			fmt.Fprintln(out, err)
+			continue
+		}
 		if err := printStatus(out, &s); err != nil {
 			return err
 		}
 	}
 }
+
+// watchEvery is how often status --watch asks. Tests have less patience.
+var watchEvery = time.Second
 
 func printStatus(out io.Writer, s *status) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)

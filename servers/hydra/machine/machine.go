@@ -28,6 +28,7 @@ type Listen struct {
 	Domain fabric.Domain // stays the caller's; it is closed after the node
 	Addr   string        // in the form of the domain's provider
 	Public string        // what the map tells clients, such as "shm:/run/flashdbm/n1.sock"
+	Peers  bool          // other nodes of a cluster come here; if no one says so, to the last one
 }
 
 // Options configure a node.

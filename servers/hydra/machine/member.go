@@ -18,10 +18,10 @@ type ClusterOptions = membership.Options
 
 // join makes the node one of a cluster. The listeners are there.
 func (n *Node) join(ctx context.Context) error {
-	last := len(n.o.Listen) - 1
-	s := membership.Site{Peers: n.o.Listen[last].Domain, PeerAddr: membership.WithoutScheme(n.publicAddrs()[last]), Addrs: n.publicAddrs(), Secret: n.o.Secret}
-	if n.o.Listen[last].Public == "" {
-		s.PeerAddr = n.listeners[last].Addr()
+	at := n.peers()
+	s := membership.Site{Peers: n.o.Listen[at].Domain, PeerAddr: membership.WithoutScheme(n.publicAddrs()[at]), Addrs: n.publicAddrs(), Secret: n.o.Secret}
+	if n.o.Listen[at].Public == "" {
+		s.PeerAddr = n.listeners[at].Addr()
 	}
 	t := membership.Table{Seed: n.id.Seed, Shards: n.id.Shards, Circle: n.id.Circle, Want: n.o.Shards, Durability: n.o.Durability.String(), Keeps: n.o.Durability == shard.Sync}
 	m, err := membership.Join(ctx, *n.o.Cluster, t, s)
@@ -34,6 +34,14 @@ func (n *Node) join(ctx context.Context) error {
 	n.view.Store(viewOf(m.State()).Complete(nil))
 	m.OnChange(n.see)
 	return err
+}
+
+// peers returns which of the listeners other nodes come to.
+func (n *Node) peers() int {
+	if at := slices.IndexFunc(n.o.Listen, func(l Listen) bool { return l.Peers }); at >= 0 {
+		return at
+	}
+	return len(n.o.Listen) - 1
 }
 
 func viewOf(s membership.State) *shard.View {
@@ -64,9 +72,9 @@ func (r *runner) copyPath() string { return r.path() + ".copy" }
 // membership makes the shard a replica.
 func (r *runner) membership() (m shard.Membership, err error) {
 	n := r.n
-	last := len(n.o.Listen) - 1
-	d := n.o.Listen[last].Domain
-	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[last]], r.hand)
+	at := n.peers()
+	d := n.o.Listen[at].Domain
+	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[at]], r.hand)
 	r.copy.Arrives(func(l replica.Link) { r.shard.Arrive(l) })
 	c := n.members.Config()
 	m = shard.Membership{

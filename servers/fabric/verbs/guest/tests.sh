@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests.sh runs in the guest: HydraDB and RAMP over its RDMA device, what a Read and a wake take there, and the conformance suite of the fabrics.
+# tests.sh runs in the guest: HydraDB and RAMP over its RDMA device, three nodes that replicate over it and of which one after the other is killed, what a Read and a wake take there, and the conformance suite of the fabrics.
 export VERBS_ADDR=10.9.0.1
 export IPATH_NO_BACKTRACE=1 # a library that libfabric brings has handlers of signals that are Go's
 failed=0
@@ -15,6 +15,7 @@ done
 kill $server
 ./hydra.test -test.v -test.run '^TestVerbs$' || failed=1
 ./ramp.test -test.v -test.run '^TestVerbs$' || failed=1
+TMPDIR=/tmp ./cluster.test -test.v -test.run '^TestClusterKilled$' -test.timeout 15m -cluster.kills 20 -cluster.modes async -cluster.verbs $VERBS_ADDR || failed=1
 ./verbs.test -test.v -test.run Measure -fabric.measure || failed=1
 ./verbs.test -test.v -test.timeout 2h -fabric.operations "$(cat operations)" || failed=1
 exit $failed
