@@ -20,8 +20,8 @@ func allDurabilities(t *testing.T, test func(t *testing.T, db *DB)) {
 	}
 }
 
-// persist is UpdateContext for who goes on until it has won: where the machine is so busy that the others do not wait at the gate for long
-// enough, even one that is alone may lose too often.
+// persist calls UpdateContext until the transaction wins. On a machine so busy that the others do not wait at the
+// gate for long enough, even a transaction that runs alone may lose too often.
 func persist(t *testing.T, db *DB, o TxOptions, fn func(tx *Tx) error) error {
 	err := error(ErrConflict)
 	for round := 0; round < 100 && errors.Is(err, ErrConflict); round++ {
@@ -58,11 +58,12 @@ func setNumber(tx *Tx, key string, n int) error {
 	return tx.Put([]byte(key), []byte(strconv.Itoa(n)))
 }
 
-// A skew is a pair of transactions that each read something and then write something else. Run one after the other, the second sees what
-// the first has done, and leaves it alone. Run side by side from the same snapshot, both write: that breaks what they were to keep.
+// A skew is a pair of transactions that each read something and then write something else. If they run one after
+// the other, the second sees what the first has done and writes nothing. If both run from the same snapshot, both
+// write, which violates their common condition.
 type skew struct {
 	name string
-	free func(tx *Tx) (bool, error) // nobody has written yet
+	free func(tx *Tx) (bool, error) // neither has written yet
 }
 
 var skews = []skew{
@@ -119,7 +120,8 @@ var skews = []skew{
 	}},
 }
 
-// TestWriteSkew: snapshot isolation lets both write, which is how it differs from serializable; that lets one.
+// TestWriteSkew: snapshot isolation lets both write, which is how it differs from serializable, which lets only one
+// write.
 func TestWriteSkew(t *testing.T) {
 	for _, s := range skews {
 		for _, serializable := range []bool{false, true} {
@@ -137,7 +139,7 @@ func TestWriteSkew(t *testing.T) {
 					txs = append(txs, tx)
 				}
 				require.NoError(t, txs[0].Commit())
-				for range 2 { // behind which the first one is not found in the list of commits any more
+				for range 2 { // after two commits, the first one is no longer in the list of commits
 					require.NoError(t, db.Put([]byte("a"), nil))
 				}
 				err := txs[1].Commit()
@@ -151,7 +153,7 @@ func TestWriteSkew(t *testing.T) {
 	}
 }
 
-// TestNoWriteSkewUnderLoad: many goroutines take what is free, in serializable transactions; nothing is taken twice.
+// TestNoWriteSkewUnderLoad: many goroutines take free items in serializable transactions. No item is taken twice.
 func TestNoWriteSkewUnderLoad(t *testing.T) {
 	allDurabilities(t, func(t *testing.T, db *DB) {
 		require.NoError(t, db.Put([]byte("a"), nil))
@@ -182,7 +184,7 @@ func TestNoWriteSkewUnderLoad(t *testing.T) {
 	})
 }
 
-// TestNoLostUpdates: increments of a few hot counters, of all kinds of transactions, add up.
+// TestNoLostUpdates: increments of a few counters that everyone uses, in all kinds of transactions, add up.
 func TestNoLostUpdates(t *testing.T) {
 	allDurabilities(t, func(t *testing.T, db *DB) {
 		const counters, goroutines = 3, 8
@@ -212,7 +214,7 @@ func TestNoLostUpdates(t *testing.T) {
 	})
 }
 
-// TestIDsFromLen: the next id from the number of records is given once.
+// TestIDsFromLen: if new ids are the number of records, no id is given twice.
 func TestIDsFromLen(t *testing.T) {
 	allDurabilities(t, func(t *testing.T, db *DB) {
 		var wg sync.WaitGroup
@@ -238,8 +240,9 @@ func TestIDsFromLen(t *testing.T) {
 	})
 }
 
-// TestBank moves money about while others add it up, in every way and in transactions short and long: the sum never changes. That no
-// account is missing from a sum, or counted before and after a transfer, is that reads are neither dirty nor fractured.
+// TestBank transfers money while other transactions add up the accounts, in every way, both in short and in long
+// transactions. The sum never changes. As no account is ever missing from a sum, or counted before and after a
+// transfer, reads are neither dirty nor fractured.
 func TestBank(t *testing.T) {
 	const accounts, each = 50, 100
 	account := func(i int) string { return fmt.Sprintf("account %02d", i) }
@@ -260,7 +263,7 @@ func TestBank(t *testing.T) {
 					select {
 					case <-stop:
 						return
-					case <-time.After(time.Millisecond): // or two processors have time for nothing else
+					case <-time.After(time.Millisecond): // otherwise this would keep two processors busy
 					}
 					check := func(tx *Tx) error { return sumOf(t, tx, g, accounts*each, account) }
 					var err error

@@ -11,14 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKeysReadNoValue: key-only iteration passes records whose values are damaged, in runs and where they were logged, which others report.
+// TestKeysReadNoValue: iteration over keys passes records with damaged values, in runs or where they were logged,
+// for which other iterators report an error.
 func TestKeysReadNoValue(t *testing.T) {
 	for _, size := range []int{400, 20_000, 2 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.fdbm")
 			db, err := Open(path, &Options{Durability: Buffered})
 			require.NoError(t, err)
-			for i := range 8 { // a batch of its own each: small values of a lone commit are in the leaf
+			for i := range 8 { // each in a batch of its own, as small values of a single commit are stored in the leaf
 				require.NoError(t, db.Update(func(tx *Tx) error {
 					for j := range 40 {
 						if err := tx.Put(fmt.Appendf(nil, "%d.%02d", i, j), sized(400, byte(i+j))); err != nil {
@@ -56,7 +57,7 @@ func TestKeysReadNoValue(t *testing.T) {
 	}
 }
 
-// TestKeys: they are those of Range, in every transaction and beside its own writes.
+// TestKeys: Keys returns the same keys as Range, in every kind of transaction and with its own writes.
 func TestKeys(t *testing.T) {
 	for _, opts := range []*Options{nil, {MaxSnapshotAge: patience}} {
 		db := newDB(t, opts)
@@ -89,7 +90,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestKeysAreReads: what a serializable transaction has iterated over by key is guarded against inserts.
+// TestKeysAreReads: a range over which a serializable transaction has iterated by key is protected against inserts.
 func TestKeysAreReads(t *testing.T) {
 	db := newDB(t, nil)
 	tx, err := db.Begin(TxOptions{Serializable: true})
@@ -124,7 +125,8 @@ func TestPrefixEnd(t *testing.T) {
 	}))
 }
 
-// TestIterationEndsWithItsContext: it stops soon, View and Update return why, and nothing is committed.
+// TestIterationEndsWithItsContext: the iteration stops soon, View and Update return the reason, and nothing is
+// committed.
 func TestIterationEndsWithItsContext(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Update(func(tx *Tx) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fillSpaces makes keyspaces with records, and returns what there is.
+// fillSpaces creates keyspaces with records and returns their contents.
 func fillSpaces(t *testing.T, db *DB) map[string]map[string]string {
 	t.Helper()
 	model := map[string]map[string]string{"": {}, "a": {}, "b": {}}
@@ -44,8 +44,8 @@ func fillSpaces(t *testing.T, db *DB) map[string]map[string]string {
 	return model
 }
 
-// TestKeyspaceBackup: backups and increments have the keyspaces, also where the file became one with them in between; what was dropped and is not
-// deleted yet does not disturb the copy.
+// TestKeyspaceBackup: backups and increments contain the keyspaces, even if they were introduced in the file in
+// between. A keyspace that was dropped and not deleted yet does not disturb the copy.
 func TestKeyspaceBackup(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.fdbm")
@@ -69,7 +69,7 @@ func TestKeyspaceBackup(t *testing.T) {
 	token, err = db.BackupSince(t.Context(), token, &two)
 	require.NoError(t, err)
 
-	// a copy that increments are applied to one after the other, each time opened for that
+	// A copy to which increments are applied one after another, opened anew for each.
 	copied := filepath.Join(dir, "copy.fdbm")
 	have, err := Restore(t.Context(), copied, bytes.NewReader(full.Bytes()))
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestKeyspaceBackup(t *testing.T) {
 	for _, increment := range []*bytes.Buffer{&one, &two, &three} {
 		to, err := Open(copied, nil)
 		require.NoError(t, err)
-		time.Sleep(10 * time.Millisecond) // for who would delete something
+		time.Sleep(10 * time.Millisecond) // time for anything that would delete
 		have, err = to.ApplyBackup(t.Context(), have, bytes.NewReader(increment.Bytes()))
 		require.NoError(t, err)
 		if increment != &one {
@@ -96,7 +96,7 @@ func TestKeyspaceBackup(t *testing.T) {
 	to, err := Open(copied, nil)
 	require.NoError(t, err)
 	requireSpaces(t, to, model)
-	require.NoError(t, to.Put([]byte("1"), []byte(model[""]["1"]))) // it is a copy no more
+	require.NoError(t, to.Put([]byte("1"), []byte(model[""]["1"]))) // from now on it is an independent database
 	require.Eventually(t, func() bool { return to.Dropping() == 0 }, patience, time.Millisecond)
 	requireSpaces(t, to, model)
 	require.NoError(t, to.Check(t.Context()))
@@ -116,7 +116,8 @@ func TestKeyspaceBackup(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspaceSalvage: what comes back of a damaged file is in its keyspaces, whether the superblocks can be read or not, and with its mark lost.
+// TestKeyspaceSalvage: records recovered from a damaged file are in their keyspaces, whether or not the superblocks
+// can be read, and even if the mark is lost.
 func TestKeyspaceSalvage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.fdbm")
@@ -137,7 +138,7 @@ func TestKeyspaceSalvage(t *testing.T) {
 	})
 }
 
-// TestKeyspaceLoad: Load into a database with keyspaces is one of its default keyspace.
+// TestKeyspaceLoad: Load into a database with keyspaces fills its default keyspace.
 func TestKeyspaceLoad(t *testing.T) {
 	for _, sorted := range []bool{true, false} {
 		db := newSpaced(t, nil)
@@ -158,8 +159,8 @@ func TestKeyspaceLoad(t *testing.T) {
 	}
 }
 
-// TestKeyspaceLoadInto: Keyspace.Load is one transaction, whole or not at all, larger than memory too, goes over what is put beside, and
-// loses to who drops or renames the keyspace.
+// TestKeyspaceLoadInto: Keyspace.Load is one transaction, atomic even if it is larger than memory. It overwrites what is
+// put concurrently, and loses to a transaction that drops or renames the keyspace.
 func TestKeyspaceLoadInto(t *testing.T) {
 	for _, sorted := range []bool{true, false} {
 		db := newSpaced(t, &Options{MemoryLimit: 1 << 20})
@@ -206,7 +207,7 @@ func TestKeyspaceLoadInto(t *testing.T) {
 	}
 }
 
-// TestKeyspaceSnapshot: transactions of a snapshot have its keyspaces, also of an aging one.
+// TestKeyspaceSnapshot: transactions of a snapshot see its keyspaces, even if the snapshot has a maximum age.
 func TestKeyspaceSnapshot(t *testing.T) {
 	db := newSpaced(t, &Options{MaxSnapshotAge: patience})
 	model := fillSpaces(t, db)
@@ -224,7 +225,8 @@ func TestKeyspaceSnapshot(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestKeyspaceSnapshotOfBefore: a snapshot of before the file had keyspaces has none, also for transactions that begin at it behind that.
+// TestKeyspaceSnapshotOfBefore: a snapshot from before the file had keyspaces has none, even for transactions that
+// begin at it afterwards.
 func TestKeyspaceSnapshotOfBefore(t *testing.T) {
 	db := newDB(t, nil)
 	model := map[string]string{"\xff": "1", "\xff\x00": "2", "\xffa": "3"}

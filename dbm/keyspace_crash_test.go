@@ -10,9 +10,10 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestKeyspaceCrash cuts the power at every operation while an old file becomes one with keyspaces, while keyspaces are made, written, renamed and
-// dropped, and while the records of dropped ones are deleted. What is found then is one of the states that were, not older than the last that had
-// returned; and again, with the power cut at some operation of the open that finds it.
+// TestKeyspaceCrash simulates a power failure at every operation while keyspaces are introduced in an old file,
+// while keyspaces are created, written, renamed and dropped, and while the records of dropped ones are deleted. The
+// state found is one of those that there were, and not an older one than the last that had returned. The same holds
+// if the power fails again at some operation of the open that finds it.
 func TestKeyspaceCrash(t *testing.T) {
 	t.Parallel()
 	type spaces = map[string]map[string]string
@@ -39,7 +40,7 @@ func TestKeyspaceCrash(t *testing.T) {
 		db, err := open(image)
 		require.NoError(t, err, where)
 		defer db.Close()
-		if shift = !shift; shift { // goes on where it was cut off
+		if shift = !shift; shift { // continues where it was interrupted
 			require.NoError(t, db.EnableKeyspaces(), where)
 		}
 		found := spaces{}
@@ -130,7 +131,7 @@ func TestKeyspaceCrash(t *testing.T) {
 		return tx.RenameKeyspace("b", "c")
 	})
 	db.drops.piece = 500
-	db.drops.stop() // one goroutine at a time, or the images are of no moment
+	db.drops.stop() // only one goroutine may use the file, so that images are of a definite moment
 	step(drop("a"))
 	require.NoError(t, db.FinishDrops(t.Context()))
 	step(create("a"))

@@ -27,7 +27,8 @@ func newSpaced(t testing.TB, opts *Options) *DB {
 	return db
 }
 
-// TestSpaceKeys: keys of each space come back as they were, their order is kept, and the spaces are ranges that have no key in common.
+// TestSpaceKeys: keys of each keyspace can be stored and read back unchanged, their order is kept, and the
+// keyspaces are disjoint ranges.
 func TestSpaceKeys(t *testing.T) {
 	spaces := []space{defaultSpace}
 	for _, n := range []int64{1, 2, longSpaces - 1, longSpaces, longSpaces + 1, longSpaces + 255, 1 << 20, longSpaces + mostLong<<24 - 1} {
@@ -60,14 +61,15 @@ func TestSpaceKeys(t *testing.T) {
 	}
 }
 
-// sameRecords reports whether a transaction has the records of a map.
+// sameRecords reports whether a transaction sees exactly the records of a map.
 func sameRecords(model map[string]string, tx *Tx) bool {
 	all := recordsOf(tx)
 	slices.Sort(all)
 	return slices.Equal(sortedRecords(model), all)
 }
 
-// keysByAll returns all keys by an iterator, and makes sure that cursors both ways and Keys, Backward and Len find the same.
+// keysByAll returns all keys from an iterator, and requires that cursors in both directions and Keys, Backward and
+// Len find the same.
 func keysByAll(t *testing.T, tx *Tx) (keys []string) {
 	t.Helper()
 	for k := range tx.All() {
@@ -108,8 +110,8 @@ func keysByAll(t *testing.T, tx *Tx) (keys []string) {
 	return keys
 }
 
-// TestKeyspaceModel compares keyspaces, created, renamed and dropped at random, with maps, by all ways of reading, within transactions and behind
-// them, with cursors that go beyond the ends, and reopened.
+// TestKeyspaceModel compares keyspaces that are created, renamed and dropped at random with maps. It uses all ways
+// of reading, within and after transactions, moves cursors beyond the ends, and reopens the database.
 func TestKeyspaceModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -261,8 +263,9 @@ func requireSpaces(t *testing.T, db *DB, model map[string]map[string]string) {
 	require.EqualValues(t, len(model[""]), n)
 }
 
-// TestKeyspacesOfAnOldFile: a file of before keyspaces stays as it is until it is opened for them; then all its keys are the same to who uses
-// it, whatever they are, and it needs no option any more.
+// TestKeyspacesOfAnOldFile: a file from before keyspaces stays as it is until it is opened with the option that
+// enables them. Then all its keys are the same for its users, whatever they are, and the option is no longer
+// needed.
 func TestKeyspacesOfAnOldFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := Open(path, nil)
@@ -324,7 +327,7 @@ func TestKeyspacesOfAnOldFile(t *testing.T) {
 	require.NoError(t, db.CreateKeyspace("a"))
 	require.NoError(t, db.Keyspace("a").Put([]byte("\xff"), []byte("in a")))
 	same()
-	for _, k := range []string{"\xff", "\xff\x00"} { // by the ways of their own that DB has
+	for _, k := range []string{"\xff", "\xff\x00"} { // through the methods that DB itself has
 		model[k] = "again"
 		require.NoError(t, db.Put([]byte(k), []byte("again")))
 		done := make(chan error, 1)
@@ -346,7 +349,7 @@ func TestKeyspacesOfAnOldFile(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspaceMarkTaken: an old file with a record that has the key of the mark is refused, and not changed.
+// TestKeyspaceMarkTaken: an old file with a record that has the key of the mark is refused and not changed.
 func TestKeyspaceMarkTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := Open(path, nil)
@@ -363,8 +366,8 @@ func TestKeyspaceMarkTaken(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspaceShiftCutShort: where the superblock says that there are keyspaces and the mark is missing, keys are as before to who reads, and the
-// next open to write goes on.
+// TestKeyspaceShiftCutShort: the superblock says that there are keyspaces, and the mark is missing. Readers see the
+// keys as before, and the next open for writing continues.
 func TestKeyspaceShiftCutShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := Open(path, nil)
@@ -395,7 +398,7 @@ func TestKeyspaceShiftCutShort(t *testing.T) {
 	}
 }
 
-// TestKeyspaceBeside: a reader beside the writer sees a file become one with keyspaces.
+// TestKeyspaceBeside: a reader beside the writer sees how keyspaces are introduced in a file.
 func TestKeyspaceBeside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := Open(path, nil)
@@ -427,8 +430,9 @@ func TestKeyspaceBeside(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspaceConflicts: who writes in a keyspace loses to who has dropped or renamed it, in any isolation; commits of different keyspaces with the
-// same keys do not conflict, also where what one has read ends at the first key of the next.
+// TestKeyspaceConflicts: a transaction that writes in a keyspace loses to one that has dropped or renamed it, at
+// each isolation level. Commits to different keyspaces with the same keys do not conflict, even if a range that one
+// of them has read ends at the first key of the next keyspace.
 func TestKeyspaceConflicts(t *testing.T) {
 	for _, serializable := range []bool{false, true} {
 		for _, c := range []struct {
@@ -472,7 +476,8 @@ func TestKeyspaceConflicts(t *testing.T) {
 	}
 }
 
-// TestKeyspaceTransactions: one transaction of several keyspaces is whole or nothing, ends by whichever, and what it has dropped is gone for it.
+// TestKeyspaceTransactions: a transaction on several keyspaces is atomic, can be ended through any of them, and no
+// longer sees what it has dropped.
 func TestKeyspaceTransactions(t *testing.T) {
 	db := newSpaced(t, nil)
 	require.NoError(t, db.CreateKeyspace("a"))
@@ -480,7 +485,7 @@ func TestKeyspaceTransactions(t *testing.T) {
 	require.NoError(t, err)
 	a, err := tx.Keyspace("a")
 	require.NoError(t, err)
-	b, err := a.CreateKeyspace("b") // by one of a keyspace too
+	b, err := a.CreateKeyspace("b") // also through the transaction of a keyspace
 	require.NoError(t, err)
 	require.NoError(t, a.Put([]byte("k"), []byte("a")))
 	require.NoError(t, b.Put([]byte("k"), []byte("b")))
@@ -524,8 +529,8 @@ func TestKeyspaceTransactions(t *testing.T) {
 	require.NoError(t, db.Keyspace("a").Put(make([]byte, maxKey), nil))
 }
 
-// TestKeyspaceDrop: dropping takes as much for many records as for few, snapshots see them as before, and they are deleted behind it, also by the
-// next open.
+// TestKeyspaceDrop: dropping takes the same time for many records as for few, snapshots still see them, and they
+// are deleted afterwards, if necessary by the next open.
 func TestKeyspaceDrop(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -558,7 +563,7 @@ func TestKeyspaceDrop(t *testing.T) {
 	require.NoError(t, db.Checkpoint())
 	require.EqualValues(t, n+3, db.Stats().Records, "of b, and the mark, the serial, and its name")
 
-	db.drops.stop() // as if the process was killed
+	db.drops.stop() // as if the process had been killed
 	require.NoError(t, db.DropKeyspace("b"))
 	require.Equal(t, 1, db.Dropping())
 	require.NoError(t, db.Close())
@@ -573,7 +578,7 @@ func TestKeyspaceDrop(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspacesMany: ten thousand of them open as fast as none.
+// TestKeyspacesMany: a database with ten thousand keyspaces opens as fast as one with none.
 func TestKeyspacesMany(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -614,7 +619,8 @@ func TestKeyspacesMany(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspaceGuardsNothing: who has read nothing does not conflict, also with keys that may be others some day, while there are no keyspaces.
+// TestKeyspaceGuardsNothing: while there are no keyspaces, a transaction that has read nothing has no conflicts,
+// even with keys that may change when keyspaces are introduced.
 func TestKeyspaceGuardsNothing(t *testing.T) {
 	db := newDB(t, nil)
 	var txs []*Tx
@@ -631,8 +637,9 @@ func TestKeyspaceGuardsNothing(t *testing.T) {
 	}
 }
 
-// TestPutDuringTheShift: a key that begins with FF, and is put while the keys of the file are being made those of keyspaces, is made one of these as
-// well: the shift has read where the key would have been, loses to it and begins again. Who put one before, and commits behind the shift, loses to that.
+// TestPutDuringTheShift: a key that begins with FF and is put while keyspaces are being introduced is converted as
+// well: the shift has read the place of the key, loses the conflict and begins again. A transaction that has put
+// such a key before, and commits after the shift, loses to the shift.
 func TestPutDuringTheShift(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -640,7 +647,7 @@ func TestPutDuringTheShift(t *testing.T) {
 	opts.Manual = true
 	db, err := openEngine(mem, "db", opts)
 	require.NoError(t, err)
-	large := string(bytes.Repeat([]byte("v"), 200_000)) // to write it under its new key takes more than one write of the file
+	large := string(bytes.Repeat([]byte("v"), 200_000)) // to write it under its new key takes more than one write to the file
 	require.NoError(t, db.Put([]byte("\xff\x00large"), []byte(large)))
 	before, err := db.Begin(TxOptions{})
 	require.NoError(t, err)
@@ -662,8 +669,8 @@ func TestPutDuringTheShift(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspacesEnabledBeside: a file becomes one with keyspaces while others write, whatever their keys begin with. What they have committed is there
-// under its key, and nothing else.
+// TestKeyspacesEnabledBeside: keyspaces are introduced in a file while others write keys of all kinds. Afterwards,
+// all that they have committed is there under its key, and nothing else is.
 func TestKeyspacesEnabledBeside(t *testing.T) {
 	t.Parallel()
 	for round := range scaled(20) {
@@ -708,7 +715,7 @@ func TestKeyspacesEnabledBeside(t *testing.T) {
 			})
 		}
 		err := error(ErrConflict)
-		for errors.Is(err, ErrConflict) { // others may always be first
+		for errors.Is(err, ErrConflict) { // others may win every time
 			err = db.CreateKeyspace("a")
 		}
 		require.NoError(t, err)

@@ -25,14 +25,14 @@ var (
 	killSeed   = flag.Uint64("kill.seed", 0, "seed of what the kill test draws; 0 = another one each time")
 )
 
-// killChild has the arguments of the process that is to be killed.
+// killChild holds the arguments of the process that is to be killed.
 const killChild = "FLASHDBM_KILL_CHILD"
 
-// TestKill kills a process that uses a database, again and again and at any moment: while it opens, recovers, commits from many
-// goroutines, flushes, checkpoints or closes. After each death the database holds what package streams says it must; not all deaths are
-// looked at before the next process opens what they have left.
+// TestKill kills a process that uses a database, many times and at any moment: while it opens, recovers, commits
+// from many goroutines, flushes, checkpoints or closes. After each death, the database contains what package
+// streams requires. After some deaths it is not checked before the next process opens it.
 //
-// The draws of a seed are the same each time; what the process is doing when it is killed is not.
+// The random numbers of a seed are the same each time, but not what the process is doing when it is killed.
 func TestKill(t *testing.T) {
 	seed := *killSeed
 	if seed == 0 {
@@ -68,12 +68,12 @@ func TestKillChild(t *testing.T) {
 	os.Exit(0)
 }
 
-// killer runs and kills processes, one after the other, on one database.
+// killer runs and kills processes one after another, on one database.
 type killer struct {
 	rng   *rand.Rand
 	path  string
 	large bool
-	load  streams.Load // of the present round
+	load  streams.Load // of the current round
 
 	// The newest transactions promised, and begun, so far.
 	least, most streams.Numbers
@@ -98,7 +98,7 @@ func (k *killer) String() string {
 		k.acknowledged, k.opens[0].Round(time.Microsecond), k.opens[len(k.opens)/2].Round(time.Microsecond), k.opens[len(k.opens)-1].Round(time.Microsecond), size>>20)
 }
 
-// round runs one process, kills it and looks at what that has left.
+// round runs one process, kills it and checks what is left.
 func (k *killer) round(dir string) error {
 	k.load = streams.Load{Large: k.large, Options: dbm.Options{Durability: dbm.Durability(k.rng.IntN(3))}}
 	if k.rng.IntN(2) == 0 {
@@ -127,12 +127,12 @@ func (k *killer) round(dir string) error {
 		return err
 	}
 	if k.rng.IntN(4) == 0 {
-		return nil // the next process finds it as it is
+		return nil // left for the next process
 	}
 	return k.inspect()
 }
 
-// runAndKill starts a process and kills it a while after it has reached a stage.
+// runAndKill starts a process and kills it some time after it has reached a stage.
 func (k *killer) runAndKill(path string, record *streams.Record, stage streams.Stage, delay time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -149,7 +149,7 @@ func (k *killer) runAndKill(path string, record *streams.Record, stage streams.S
 	for record.Stage() < stage {
 		select {
 		case err := <-ended:
-			if record.Stage() >= stage { // between the two looks at it
+			if record.Stage() >= stage { // between two checks of the stage
 				ended <- err
 				continue
 			}
@@ -158,7 +158,7 @@ func (k *killer) runAndKill(path string, record *streams.Record, stage streams.S
 		}
 	}
 	select {
-	case err := <-ended: // it has closed the database before its time
+	case err := <-ended: // it has closed the database early
 		if err != nil || record.Stage() != streams.Closed {
 			return fmt.Errorf("the process ended by itself: %w: %s", err, complaints.String())
 		}
@@ -177,7 +177,7 @@ func (k *killer) runAndKill(path string, record *streams.Record, stage streams.S
 	return nil
 }
 
-// account takes over what the process has recorded: first of all, what it found.
+// account takes over what the process has recorded, beginning with what it found.
 func (k *killer) account(record *streams.Record) error {
 	if k.kills == nil {
 		k.kills = map[streams.Stage]int{}
@@ -209,7 +209,7 @@ func higher(a, b streams.Numbers) streams.Numbers {
 	return a
 }
 
-// inspect opens the database and compares it with what has to be there. What is found stays.
+// inspect opens the database and compares it with what must be there. What it finds must stay from then on.
 func (k *killer) inspect() error {
 	if _, err := os.Stat(k.path); errors.Is(err, os.ErrNotExist) && k.most == (streams.Numbers{}) {
 		return nil

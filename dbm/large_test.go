@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A large value may look like pages of the tree wherever a page begins, and its segments may have been of the log before the process was
-// killed. Nobody goes through them for pages of the tree, so all of them die with the value.
+// The pages of a large value may look like pages of the tree, and its segments may have belonged to the log before
+// the process was killed. Nobody may look for pages of the tree in them, so all of them die with the value.
 func TestLargeValueLooksLikeNodes(t *testing.T) {
 	mem := vfs.NewMem(2 << 30)
 	defer mem.Release()
@@ -19,7 +19,7 @@ func TestLargeValueLooksLikeNodes(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { db.Close() }()
 	small := make([]byte, 200)
-	for range 2 { // segments of the log that can be used again
+	for range 2 { // segments of the log that can be reused
 		for i := range 100 {
 			require.NoError(t, db.Update(func(tx *Tx) error {
 				for j := range 300 {
@@ -33,7 +33,7 @@ func TestLargeValueLooksLikeNodes(t *testing.T) {
 		require.NoError(t, db.Checkpoint())
 	}
 	require.NoError(t, db.Checkpoint())
-	value := bytes.Repeat([]byte{1}, 3<<20+5000) // of the kind of a node
+	value := bytes.Repeat([]byte{1}, 3<<20+5000) // looks like the kind of a node
 	large := func(i int) []byte { return fmt.Appendf(nil, "large %d", i) }
 	for i := range 3 {
 		require.NoError(t, db.Put(large(i), value))

@@ -17,22 +17,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test of isolation from outside: transactions append unique elements to lists and read lists. What they have seen gives the order
-// of the versions of each list, and so which transaction depends on which:
+// This tests isolation from outside. Transactions append unique elements to lists and read lists. What they have
+// read determines the order of the versions of each list, and so how transactions depend on each other:
 //
-//	ww  it appended behind what the other one had appended
-//	wr  it has read what the other one had appended
+//	ww  it appended after what the other one had appended
+//	wr  it read what the other one had appended
 //	rt  it began after the other one had returned
-//	rw  it has appended behind what the other one had read
+//	rw  it appended after what the other one had read
 //
-// A history is strictly serializable only if all these together have no cycle. Under strict snapshot isolation no cycle consists of ww,
-// wr and rt with rw nowhere or never twice in a row (Cerone and Gotsman): that rules out lost updates, fractured reads and long forks,
-// and leaves write skew.
+// A history is strictly serializable only if these dependencies have no cycle. Under strict snapshot isolation,
+// there is no cycle of ww, wr and rt in which rw occurs nowhere or never twice in succession (Cerone and Gotsman).
+// That excludes lost updates, fractured reads and long forks, and allows write skew.
 
 // episode is one transaction.
 type episode struct {
 	id         int
-	began      int64 // on a clock that ticks at each beginning and return
+	began      int64 // on a clock that advances with each beginning and return
 	returned   int64
 	committed  bool
 	reads      map[string][]element // list: elements
@@ -40,7 +40,7 @@ type episode struct {
 	serialized bool
 }
 
-// element is what is appended to a list: a number that no other transaction appends. In the database it is text.
+// element is a number that is appended to a list by exactly one transaction. The database stores it as text.
 type element uint32
 
 type edge struct {
@@ -48,7 +48,8 @@ type edge struct {
 	rw bool
 }
 
-// listRuns histories of listSize transactions each, the first one with the seed listFrom, are run for each durability and isolation.
+// listRuns histories of listSize transactions each are run for each durability and isolation level, beginning with
+// the seed listFrom.
 var (
 	listRuns = flag.Int("list.runs", 1, "histories of each kind")
 	listSize = flag.Int("list.transactions", 1600, "transactions of a history")
@@ -72,7 +73,7 @@ func TestListAppend(t *testing.T) {
 	}
 }
 
-// TestListAppendFindsSkew: the check is worth something only if it finds what snapshot isolation allows.
+// TestListAppendFindsSkew: the check is useful only if it finds what snapshot isolation allows.
 func TestListAppendFindsSkew(t *testing.T) {
 	a := &episode{id: 0, began: 1, returned: 3, committed: true, reads: map[string][]element{"x": nil, "y": nil}, appended: map[string]element{"x": 1}}
 	b := &episode{id: 1, began: 2, returned: 4, committed: true, reads: map[string][]element{"x": nil, "y": nil}, appended: map[string]element{"y": 2}}
@@ -88,12 +89,13 @@ func TestListAppendFindsSkew(t *testing.T) {
 	require.NotNil(t, cycle(throughOneAntidependency(edges)))
 }
 
-// A list is one record whose value grows, or many records, of which each has one element and the next number: it is read by a range, and
-// to append behind what another one has appended is to write the same key.
+// A list is either one record whose value grows, or many records that each have one element and a successive number
+// in their key. The latter is read as a range, and two transactions that append at the same place write the same
+// key.
 const (
 	valueLists = 4
 	rowLists   = 4
-	hotShare   = 3 // one in so many goes to the first list of its kind
+	hotShare   = 3 // one in so many uses the first list of its kind
 )
 
 func drawList(rng *rand.Rand) string {
@@ -111,7 +113,8 @@ func isRows(list string) bool { return list[0] == 'r' }
 
 func rowKey(list string, n int) []byte { return fmt.Appendf(nil, "%s/%06d", list, n) }
 
-// nextRow makes the key of a row that of the next one: most of the time of a history goes into comparing keys.
+// nextRow changes the key of a row to that of the next one without formatting, as most of the time of a history is
+// spent comparing keys.
 func nextRow(key []byte) {
 	for i := len(key) - 1; ; i-- {
 		if key[i]++; key[i] <= '9' {
@@ -166,7 +169,7 @@ func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*epi
 					ep.reads, ep.appended = map[string][]element{}, map[string]element{}
 					return appendAndRead(tx, ep, rng, mine)
 				}
-				ep.began = clock.Add(1) // before the first try: the snapshot is younger
+				ep.began = clock.Add(1) // before the first try, as the snapshot is taken later
 				var err error
 				if rng.IntN(4) == 0 {
 					err = db.View(fn)
@@ -203,7 +206,7 @@ func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*epi
 	return episodes, final
 }
 
-// readList reads a list; one of many records in one of four ways.
+// readList reads a list. A list of many records is read in one of four ways.
 func readList(tx *Tx, list string, way int) (elements []element, err error) {
 	if !isRows(list) {
 		v, err := tx.Get([]byte(list))
@@ -247,7 +250,7 @@ func readList(tx *Tx, list string, way int) (elements []element, err error) {
 		}
 		err = c.Err()
 	case 3:
-		var keys, values [][]byte // good while the transaction is open
+		var keys, values [][]byte // valid while the transaction is open
 		for k, v := range tx.Backward([]byte(list+"/"), []byte(list+"0")) {
 			keys, values = append(keys, k), append(values, v)
 		}
@@ -273,7 +276,7 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, mine element) error {
 		return elements, err
 	}
 	reads := 1 + rng.IntN(3)
-	if rng.IntN(30) == 0 { // a long one
+	if rng.IntN(30) == 0 { // a long transaction
 		reads = 20
 	}
 	for range reads {
@@ -289,7 +292,7 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, mine element) error {
 		if _, own := ep.appended[list]; own || tx.readOnly {
 			continue
 		}
-		if !isRows(list) && rng.IntN(3) == 0 { // with no read but its own
+		if !isRows(list) && rng.IntN(3) == 0 { // its only read is that of Append itself
 			ep.appended[list] = mine
 			if err := tx.Append([]byte(list), fmt.Appendf(nil, "%d ", mine)); err != nil {
 				return err
@@ -305,7 +308,7 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, mine element) error {
 			err = appendRow(tx, rng, rowKey(list, len(elements)), fmt.Append(nil, mine))
 		} else if rng.IntN(2) == 0 {
 			err = tx.Append([]byte(list), fmt.Appendf(nil, "%d ", mine))
-		} else if err = tx.Delete([]byte(list)); err == nil { // and put again
+		} else if err = tx.Delete([]byte(list)); err == nil { // delete it and put it again
 			var text []byte
 			for _, e := range append(elements, mine) {
 				text = append(strconv.AppendUint(text, uint64(e), 10), ' ')
@@ -319,7 +322,7 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, mine element) error {
 	return nil
 }
 
-// appendRow puts the row behind the last one, in one of the ways to put what is not there.
+// appendRow puts a row after the last one, in one of the ways to put a record that does not exist.
 func appendRow(tx *Tx, rng *rand.Rand, key, value []byte) error {
 	switch rng.IntN(3) {
 	case 0:
@@ -338,15 +341,16 @@ func appendRow(tx *Tx, rng *rand.Rand, key, value []byte) error {
 	return err
 }
 
-// dependencies makes the graph, checking on the way that every read is a past of the list's final state. Nodes beyond the episodes are
-// moments: a transaction leads to the moment at which it returned, moments to later ones, a moment to the transactions that began then.
+// dependencies builds the graph, and checks that every read saw an earlier state of the list's final state. Nodes
+// beyond the episodes are moments: there is an edge from a transaction to the moment at which it returned, from
+// each moment to the next, and from a moment to the transactions that began then.
 func dependencies(t *testing.T, episodes []*episode, final map[string][]element) [][]edge {
 	t.Helper()
 	type entry struct {
 		list string
 		e    element
 	}
-	writer := map[entry]int{} // who appended it
+	writer := map[entry]int{} // the transaction that appended it
 	for _, ep := range episodes {
 		for list, e := range ep.appended {
 			if ep.committed {
@@ -410,7 +414,8 @@ func dependencies(t *testing.T, episodes []*episode, final map[string][]element)
 	return edges
 }
 
-// throughOneAntidependency returns the graph of all paths of one edge that is not rw and then at most one that is.
+// throughOneAntidependency returns the graph of all paths that consist of one edge that is not rw, followed by at
+// most one that is.
 func throughOneAntidependency(edges [][]edge) [][]edge {
 	out := make([][]edge, len(edges))
 	for from := range edges {
@@ -429,7 +434,7 @@ func throughOneAntidependency(edges [][]edge) [][]edge {
 	return out
 }
 
-// cycle returns the nodes of a cycle, nil if there is none.
+// cycle returns the nodes of a cycle, or nil if there is none.
 func cycle(edges [][]edge) []int {
 	const onPath, done = 1, 2
 	state := make([]byte, len(edges))

@@ -12,8 +12,10 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestLoadPowerCut cuts the power at every operation of the file system during a load, in several ways each: the database has all records
-// afterwards, or none, and all as soon as a reader has seen them, which is before Load has returned. What is left is whole, takes a load again, and no more space.
+// TestLoadPowerCut simulates a power failure at every operation of the file system during a load, each in several
+// ways. Afterwards the database has all records of the load or none; it has all of them if a reader has seen any,
+// which may be before Load has returned. The file is intact, and another load of the same records takes no more
+// space.
 func TestLoadPowerCut(t *testing.T) {
 	records := loadRecords(1)
 	mem := vfs.NewMem(0)
@@ -39,7 +41,7 @@ func TestLoadPowerCut(t *testing.T) {
 		}
 		for i := range images {
 			p := vfs.Policies()[r.IntN(len(vfs.Policies()))]
-			if i%2 == 1 { // the end of what was written and not its beginning
+			if i%2 == 1 { // only the end of what was written is lost, and not its beginning
 				p = vfs.KeepSuffix
 			}
 			image := mem.Crash(p, r.Uint64())
@@ -65,7 +67,7 @@ func TestLoadPowerCut(t *testing.T) {
 	require.Positive(t, seen)
 }
 
-// loadRecords are records of all forms.
+// loadRecords are records of all kinds.
 func loadRecords(seed byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		for i := range 1500 {
@@ -74,7 +76,7 @@ func loadRecords(seed byte) iter.Seq2[[]byte, []byte] {
 			case i%100 == 50:
 				n = 9000
 			case i%700 == 600, i == 1499:
-				n = 200_000 // more than a run has, in segments of 32 pages
+				n = 200_000 // longer than a run can be in segments of 32 pages
 			}
 			if !yield(fmt.Appendf(nil, "key %08d", i), bytes.Repeat([]byte{seed}, n)) {
 				return
@@ -83,7 +85,7 @@ func loadRecords(seed byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// afterLoad recovers an image and returns how many records it has: all or none.
+// afterLoad recovers an image and returns how many records it has, which must be all or none.
 func afterLoad(t *testing.T, image *vfs.Mem, records iter.Seq2[[]byte, []byte], again bool) (n int64) {
 	opts := compacting(Durable)
 	opts.Manual = true
@@ -110,8 +112,8 @@ func afterLoad(t *testing.T, image *vfs.Mem, records iter.Seq2[[]byte, []byte], 
 	return n
 }
 
-// TestLoadFaults lets each operation of the file system fail in turn during a load: it returns an error, and the database has nothing of it
-// after the next open; or all, where the failure came behind the end.
+// TestLoadFaults makes each operation of the file system fail in turn during a load. Load returns an error, and
+// after the next open the database has no records of the load, or all of them if the failure came after its end.
 func TestLoadFaults(t *testing.T) {
 	records := loadRecords(2)
 	for at := 1; ; at += 3 {

@@ -16,7 +16,8 @@ var (
 	loadDir     = flag.String("load.dir", "", "directory of the measured files; empty: a temporary one")
 )
 
-// TestMeasureLoad tells how fast Load is, and how fast a file as long as the database is written from its beginning to its end, by turns.
+// TestMeasureLoad measures how fast Load is, and by turns how fast a file as long as the database can be written
+// sequentially.
 func TestMeasureLoad(t *testing.T) {
 	if *loadMeasure == 0 {
 		t.Skip("-load.measure tells how many records")

@@ -11,8 +11,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestLoadReplaceCrash cuts the power at every operation while records take the place of those of a keyspace, and of the default one: a range that is cut,
-// or a keyspace that is dropped, and a write set that has left memory, in one commit. All of the old records are there then, or all of the new ones.
+// TestLoadReplaceCrash simulates a power failure at every operation while a load replaces the records of a keyspace
+// or of the default one: one commit cuts a range or drops a keyspace, and has a write set that has left memory.
+// Afterwards, all of the old records are there, or all of the new ones.
 func TestLoadReplaceCrash(t *testing.T) {
 	for _, name := range []string{"", "a"} {
 		if testing.Short() && name == "" {

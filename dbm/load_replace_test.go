@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoadReplace: records take the place of what a keyspace, or the default one, has, all or nothing; snapshots of before have what there was, and who
-// has asked for the keyspace before has lost.
+// TestLoadReplace: a load replaces all records of a keyspace or of the default one, atomically. Snapshots from
+// before have the old records. A transaction that has looked up the keyspace before loses a conflict.
 func TestLoadReplace(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "a"} {
@@ -42,12 +42,12 @@ func TestLoadReplace(t *testing.T) {
 				}
 				return records
 			}
-			model[name] = fill(0, 5000) // more than are deleted one by one, and write sets that leave memory
+			model[name] = fill(0, 5000) // more than are deleted one by one, with write sets that leave memory
 			require.NoError(t, load(t.Context(), model[name], func() {}))
 			requireSpaces(t, db, model)
 			old, err := db.Begin(TxOptions{ReadOnly: true})
 			require.NoError(t, err)
-			t.Cleanup(func() { old.Rollback() }) // or Close waits where this fails
+			t.Cleanup(func() { old.Rollback() }) // otherwise Close would wait if this fails
 			before, err := inSpace(old, name)
 			require.NoError(t, err)
 

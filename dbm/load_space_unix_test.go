@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoadIntoNewFile: a load of a new file, in random order, writes each record once while it fits beside what a flush would write into the bound of
-// the file; and the file does not grow ahead for the pages that the load makes dirty, which no flush may ever write.
+// TestLoadIntoNewFile: a load of a new file in random order writes each record only once, as long as the records
+// and what a flush would write fit in the limit of the file. The file does not grow ahead for the pages that the
+// load makes dirty, which may never be flushed.
 func TestLoadIntoNewFile(t *testing.T) {
 	if testing.Short() && raceEnabled {
 		t.Skip("takes seconds with the race detector")

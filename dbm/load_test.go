@@ -18,7 +18,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// inOrder iterates over records in the order of their keys.
+// inOrder iterates over records in key order.
 func inOrder(records map[string][]byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		for _, k := range slices.Sorted(maps.Keys(records)) {
@@ -29,7 +29,7 @@ func inOrder(records map[string][]byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// shuffled iterates over records in any order, through one buffer.
+// shuffled iterates over records in random order, using one buffer for all of them.
 func shuffled(records map[string][]byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		var key, value []byte
@@ -42,7 +42,7 @@ func shuffled(records map[string][]byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// TestLoad loads records of many kinds, sorted and not, and uses what came of it.
+// TestLoad loads records of many kinds, sorted and not, and uses the resulting database.
 func TestLoad(t *testing.T) {
 	for _, kind := range backupKinds {
 		for _, sorted := range []bool{true, false} {
@@ -70,7 +70,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadIntoRecords loads into a database that has records: as one transaction.
+// TestLoadIntoRecords loads into a database that has records, which is done in one transaction.
 func TestLoadIntoRecords(t *testing.T) {
 	for _, sorted := range []bool{true, false} {
 		db, err := OpenMemory(nil)
@@ -97,7 +97,7 @@ func TestLoadIntoRecords(t *testing.T) {
 	}
 }
 
-// disordered are n records in ascending order, and one that is not.
+// disordered returns n records in ascending order and one that is out of order.
 func disordered(n int) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		for i := range n {
@@ -109,7 +109,7 @@ func disordered(n int) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// TestLoadOfDeleted loads into a database whose records were all deleted, and which readers still see.
+// TestLoadOfDeleted loads into a database whose records were all deleted while readers still see them.
 func TestLoadOfDeleted(t *testing.T) {
 	db, err := OpenMemory(&Options{Durability: Buffered})
 	require.NoError(t, err)
@@ -138,7 +138,8 @@ func TestLoadOfDeleted(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestLoadEnds ends loads in many ways: nothing of them is there, the space is used again, and the database goes on.
+// TestLoadEnds makes loads fail in many ways. None of their records are there, their space is reused, and the
+// database continues to work.
 func TestLoadEnds(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -207,7 +208,8 @@ func TestLoadEnds(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestLoadConflicts runs transactions beside a load: what only wrote comes behind it, what read the empty database loses.
+// TestLoadConflicts runs transactions during a load. Those that only write come after it; those that have read the
+// empty database lose a conflict.
 func TestLoadConflicts(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)
@@ -217,7 +219,7 @@ func TestLoadConflicts(t *testing.T) {
 	_, err = before.Get([]byte("key 00000005"))
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, before.Put([]byte("before"), nil))
-	after, err := db.Begin(TxOptions{}) // commits behind the load
+	after, err := db.Begin(TxOptions{}) // it commits after the load
 	require.NoError(t, err)
 	_, err = after.Get([]byte("key 00000007"))
 	require.ErrorIs(t, err, ErrNotFound)
@@ -231,7 +233,7 @@ func TestLoadConflicts(t *testing.T) {
 	lost, blind := make(chan error, 1), make(chan error, 1)
 	records := func(yield func(k, v []byte) bool) {
 		for i := range 4000 {
-			if i == 3000 { // more than what is copied ahead: the load is under way
+			if i == 3000 { // more than is copied ahead, so that the load is running
 				go func() { lost <- before.Commit() }()
 				go func() { blind <- db.Put([]byte("blind"), nil) }()
 			}
@@ -250,7 +252,7 @@ func TestLoadConflicts(t *testing.T) {
 	require.EqualValues(t, 4001, n)
 }
 
-// TestLoadBeside reads beside a load, in another handle: nothing of it, and then all.
+// TestLoadBeside reads through another handle during a load, and sees nothing of it and then all.
 func TestLoadBeside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := Open(path, nil)

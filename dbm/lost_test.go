@@ -13,10 +13,10 @@ import (
 	"flashdbm/mvcc"
 )
 
-// TestFailedSyncShowsNothingOlder lets each sync of a run fail in turn, while segments are used again and again, so that each place of the
-// file has had a page of the same name before. The system drops what it could not write. A record whose commit has returned is shown as it
-// is, by a transaction begun before and by one begun after; in the modes in which it was not synced it may be an error, but never an
-// older value.
+// TestFailedSyncShowsNothingOlder makes each sync of a run fail in turn. Meanwhile segments are reused many times,
+// so that each place in the file has had a page of the same name before. The system drops what it could not write.
+// A record whose commit has returned is shown as it is, by transactions begun before and after the failure. In
+// modes in which it was not synced, reading it may be an error, but never returns an older value.
 func TestFailedSyncShowsNothingOlder(t *testing.T) {
 	step := 2
 	if testing.Short() {
@@ -38,7 +38,8 @@ func TestFailedSyncShowsNothingOlder(t *testing.T) {
 	}
 }
 
-// failedSync is one run, in which the sync with the given number fails. It returns how many records were shown after that.
+// failedSync is one run in which the sync with the given number fails. It returns how many records were shown after
+// that.
 func failedSync(t *testing.T, d Durability, long, at int) (shown int, struck bool) {
 	mem := vfs.NewMem(8 << 20)
 	defer mem.Release()

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestMain keeps what the tests do to databases out of their output: without Options.Events the default logger is told of it.
+// TestMain keeps events of the tests' databases out of the output: without Options.Events, they go to the default
+// logger.
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(withoutEvents{slog.NewTextHandler(os.Stderr, nil)}))
 	os.Exit(m.Run())

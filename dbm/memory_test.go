@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOpenMemory: a database in memory does what one in a file does, keeps to its limit, is nobody else's, and leaves nothing behind.
+// TestOpenMemory: a database in memory behaves like one in a file, respects its limit, is private to its handle,
+// and leaves nothing behind.
 func TestOpenMemory(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

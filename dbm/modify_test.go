@@ -77,7 +77,7 @@ func TestIncrement(t *testing.T) {
 		check(db.Increment(key, c.delta))
 		stored(db.Get(key))
 		put()
-		require.NoError(t, db.Update(func(tx *Tx) error { // after an error the transaction goes on
+		require.NoError(t, db.Update(func(tx *Tx) error { // the transaction can be used after the error
 			check(tx.Increment(key, c.delta))
 			require.NoError(t, tx.Err())
 			stored(tx.Get(key))
@@ -149,7 +149,7 @@ func TestCompareAndSwap(t *testing.T) {
 		}))
 		stored(db.Get(key))
 	}
-	require.NoError(t, db.Update(func(tx *Tx) error { // what Get returns is what is given for old, be there a record or not
+	require.NoError(t, db.Update(func(tx *Tx) error { // the result of Get can be passed as old, whether or not there is a record
 		for range 2 {
 			old, _ := tx.Get([]byte("l"))
 			swapped, err := tx.CompareAndSwap([]byte("l"), old, nil)
@@ -160,7 +160,8 @@ func TestCompareAndSwap(t *testing.T) {
 	}))
 }
 
-// TestAppendValues appends to values of all sizes around the limits of the layers below, of the tree and of the transaction itself.
+// TestAppendValues appends to values of all lengths around the limits of the layers below, of the tree and of the
+// transaction.
 func TestAppendValues(t *testing.T) {
 	inTurn(t)
 	db := newDB(t, nil)
@@ -203,8 +204,8 @@ func TestAppendValues(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestModifiedOverAndOver: what a transaction has appended to, compared and swapped, and so overwritten, takes no room, also where the values
-// are too long for a segment's run.
+// TestModifiedOverAndOver: values that a transaction has overwritten by appending, comparing and swapping take no
+// space, even if they are too long for a run in a segment.
 func TestModifiedOverAndOver(t *testing.T) {
 	for name, modify := range map[string]func(tx *Tx, key, piece []byte) error{
 		"append":  func(tx *Tx, key, piece []byte) error { return tx.Append(key, piece) },
@@ -263,7 +264,7 @@ func TestGetAndPut(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// modifications are the operations that read a value and write it, each with a form that leaves the value as it is.
+// modifications are the operations that read and write a value, each with a variant that leaves the value as it is.
 var modifications = map[string]func(tx *Tx, key []byte) error{
 	"Increment":      func(tx *Tx, key []byte) error { _, err := tx.Increment(key, 1); return err },
 	"Increment by 0": func(tx *Tx, key []byte) error { _, err := tx.Increment(key, 0); return err },
@@ -291,8 +292,8 @@ func unless(swapped bool) error {
 	return nil
 }
 
-// TestModificationsConflict: of two that modify a key from the same snapshot one commits, whatever the isolation, and whatever became of the
-// value: also if the key was written by who read nothing.
+// TestModificationsConflict: if two transactions modify a key from the same snapshot, only one commits, at each
+// isolation level and whatever the resulting value, even if the other one has only written the key.
 func TestModificationsConflict(t *testing.T) {
 	key := []byte("k")
 	others := map[string]func(db *DB) error{
@@ -304,7 +305,7 @@ func TestModificationsConflict(t *testing.T) {
 	}
 	for name, modify := range modifications {
 		for other, act := range others {
-			for _, later := range []int{0, 2} { // after which it is not found in the list of commits any more
+			for _, later := range []int{0, 2} { // after two commits, it is no longer in the list of commits
 				for _, serializable := range []bool{false, true} {
 					db := newDB(t, &Options{Durability: Buffered})
 					require.NoError(t, db.Put(key, []byte("1")))
@@ -322,7 +323,7 @@ func TestModificationsConflict(t *testing.T) {
 	}
 }
 
-// TestModificationsOfNothingConflict: so do two that find no record.
+// TestModificationsOfNothingConflict: the same holds for two that find no record.
 func TestModificationsOfNothingConflict(t *testing.T) {
 	key := []byte("k")
 	for name, modify := range map[string]func(tx *Tx) error{
@@ -343,8 +344,8 @@ func TestModificationsOfNothingConflict(t *testing.T) {
 	}
 }
 
-// TestModificationsUnderLoad: goroutines modify a few hot keys in all ways at once. Sums are right, each value that was put came out of
-// GetAndPut once, each turn that CompareAndSwap gave was given once, and a value has all that was appended to it.
+// TestModificationsUnderLoad: goroutines modify a few keys in all ways at once. Sums are right, GetAndPut returns
+// each value that was put once, CompareAndSwap gives each turn once, and values have all that was appended to them.
 func TestModificationsUnderLoad(t *testing.T) {
 	const goroutines = 6
 	allDurabilities(t, func(t *testing.T, db *DB) {
@@ -426,7 +427,7 @@ func TestModificationsUnderLoad(t *testing.T) {
 	})
 }
 
-// TestModificationsRefused: what cannot be done says so and changes nothing.
+// TestModificationsRefused: operations that are not possible return an error and change nothing.
 func TestModificationsRefused(t *testing.T) {
 	db := newDB(t, nil)
 	key, long := []byte("k"), make([]byte, maxKey+1)
@@ -467,8 +468,8 @@ func TestModificationsRefused(t *testing.T) {
 	require.ErrorIs(t, db.Append(key, nil), ErrClosed)
 }
 
-// TestModificationsOfAgingTransactions: with a bound on the age of transactions each call is one for itself, and one of several parts is
-// as good as any.
+// TestModificationsOfAgingTransactions: with a maximum age of transactions, each call is a transaction of its own,
+// and one of several steps works like any other.
 func TestModificationsOfAgingTransactions(t *testing.T) {
 	db := newDB(t, &Options{MaxSnapshotAge: patience})
 	for range 2 {

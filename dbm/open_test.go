@@ -50,7 +50,7 @@ func TestFileMode(t *testing.T) {
 	}
 }
 
-// TestZeroLengthFile is an empty database, also for readers.
+// TestZeroLengthFile: a file of length zero is an empty database, even for readers.
 func TestZeroLengthFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -76,7 +76,7 @@ func TestZeroLengthFile(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestReadOnlyOpen: readers share the file, write nothing and are told so.
+// TestReadOnlyOpen: readers share the file, and get an error when they write.
 func TestReadOnlyOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := Open(path, nil)
@@ -116,7 +116,7 @@ func TestReadOnlyOpen(t *testing.T) {
 	require.True(t, bytes.Equal(before, after))
 }
 
-// TestOneHandle: the file is locked, by whatever name and from whichever handle.
+// TestOneHandle: the file is locked, under whatever name and by whichever handle it is opened.
 func TestOneHandle(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.fdbm")
@@ -147,8 +147,8 @@ func TestOneHandle(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestSymlinks: one to a file is followed, one to nothing does not lead a new database elsewhere by accident: it follows or refuses, but
-// never replaces the link.
+// TestSymlinks: a link to a file is followed. With a link to nothing, a new database is either created at its
+// target or refused, and the link is never replaced.
 func TestSymlinks(t *testing.T) {
 	dir := t.TempDir()
 	link, target := filepath.Join(dir, "link"), filepath.Join(dir, "target")
@@ -169,7 +169,8 @@ func TestSymlinks(t *testing.T) {
 	require.Equal(t, fs.ModeSymlink, info.Mode().Type())
 }
 
-// TestCreationRace: many open a file that is not there: one after the other gets the same database.
+// TestCreationRace: many goroutines open a file that does not exist, one after another, and all get the same
+// database.
 func TestCreationRace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	var wg sync.WaitGroup
@@ -197,7 +198,7 @@ func TestCreationRace(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestNotADatabase: whatever else is there is refused and stays as it is.
+// TestNotADatabase: files that are not databases are refused and not changed.
 func TestNotADatabase(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Open(dir, nil)

@@ -19,12 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// How long does it take to open a database of 1 GB that was killed while 33 goroutines wrote? `make opentime` builds it once, lets a child
-// write until it kills itself, and opens what that left several times.
+// How long does it take to open a database of 1 GB that was killed while 33 goroutines wrote? `make opentime`
+// creates it once, lets a child write until it kills itself, and opens what is left several times.
 //
-//	-opentime.dir  where to put the database (it takes up to 5 GB); without it nothing is measured
-//	-opentime.runs kills
-//	-opentime.look only opens what is there: so many times read-only, and once for writing
+//	-opentime.dir  where to create the database (it takes up to 5 GB); without it, nothing is measured
+//	-opentime.runs number of kills
+//	-opentime.look only open what is there: this often read-only, and once for writing
 var (
 	openTimeDir  = flag.String("opentime.dir", "", "directory for the database of TestOpenTime, which is skipped without it")
 	openTimeRuns = flag.Int("opentime.runs", 4, "kills per durability of TestOpenTime")
@@ -37,7 +37,7 @@ const (
 	openTimeChild   = "FLASHDBM_OPENTIME" // durability and number of commits of the child
 )
 
-// openTimeLoad is what the database holds: records of 16 bytes of key.
+// openTimeLoad describes the database: records with keys of 16 bytes.
 func openTimeLoad() (records, valueBytes int) {
 	if *openTimeKB {
 		return 1_000_000, 1_000
@@ -82,7 +82,7 @@ func TestOpenTime(t *testing.T) {
 	}
 }
 
-// openTimeBuild loads the records in random order of keys, as the hash in them has it.
+// openTimeBuild loads the records in random key order, which is the order of the hashes in the keys.
 func openTimeBuild(path string, records, valueBytes int) error {
 	db, err := Open(path+".new", &Options{Durability: Buffered})
 	if err != nil {
@@ -108,7 +108,7 @@ func openTimeBuild(path string, records, valueBytes int) error {
 	return os.Rename(path+".new", path)
 }
 
-// openTimeKill runs this test in a child, which writes random records and kills itself in the middle.
+// openTimeKill runs this test in a child, which writes random records and kills itself while it does.
 func openTimeKill(t *testing.T, path string, d Durability, run int) {
 	child := exec.Command(os.Args[0], "-test.run=^TestOpenTime$", "-opentime.dir="+*openTimeDir, fmt.Sprintf("-opentime.kb=%v", *openTimeKB))
 	child.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", openTimeChild, d, run))
@@ -117,8 +117,8 @@ func openTimeKill(t *testing.T, path string, d Durability, run int) {
 	require.Equal(t, syscall.SIGKILL, child.ProcessState.Sys().(syscall.WaitStatus).Signal(), "%s", out)
 }
 
-// openTimeWrite commits one random record a time in each of many goroutines, until the log to redo is nearly as long as it gets, or
-// for a while.
+// openTimeWrite commits random records one at a time from many goroutines, until the log to redo is nearly as long
+// as it can get, for at most 20 seconds, and then kills the process.
 func openTimeWrite(t *testing.T, path string) {
 	var d, run int
 	_, err := fmt.Sscan(os.Getenv(openTimeChild), &d, &run)
@@ -142,14 +142,14 @@ func openTimeWrite(t *testing.T, path string) {
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 		s, err := db.engine.Stats()
 		require.NoError(t, err)
-		if time.Since(begin) > least && s.RedoBytes >= defaultRedoLimit*15/16 { // the flush is about to begin, or under way
+		if time.Since(begin) > least && s.RedoBytes >= defaultRedoLimit*15/16 { // a flush is about to begin or running
 			break
 		}
 	}
 	syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }
 
-// warm reads the file, so that the page cache has it.
+// warm reads the file, so that it is in the page cache.
 func warm(t *testing.T, path string) {
 	f, err := os.Open(path)
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func warm(t *testing.T, path string) {
 	require.NoError(t, err)
 }
 
-// openTimeOnce opens the database, tells what that took and what the first calls take, and closes it.
+// openTimeOnce opens the database, prints how long that and the first calls take, and closes it.
 func openTimeOnce(t *testing.T, path, name string, change ...func(*Options)) {
 	o := &Options{}
 	for _, c := range change {
