@@ -17,8 +17,8 @@ import (
 // perTx returns how many records load puts in a transaction.
 func (f *fullFile) perTx() int { return min(20, max(1, 8000/f.size)) }
 
-// load puts records from the first one on, n or until the file is full, and returns how many that were. Where there is no room for a
-// transaction of several it tries one record.
+// load puts up to n records, beginning with the first, until the file is full, and returns how many. If there is no
+// room for a transaction of several records, it tries single ones.
 func (f *fullFile) load(n int) (put int) {
 	for per := f.perTx(); put < n; {
 		per = min(per, n-put)
@@ -44,8 +44,9 @@ func (f *fullFile) load(n int) (put int) {
 	return put
 }
 
-// TestFullPayload: of a file with a limit, so much is for keys and values before a put is refused, and more the larger the limit. What is
-// there can be loaded again over itself on the full file, and deleted.
+// TestFullPayload: in a file with a limit, keys and values can take a certain share before a put is refused, and a
+// larger share the larger the limit. On the full file, the records can be loaded again in place of themselves, and
+// deleted.
 func TestFullPayload(t *testing.T) {
 	limits := []int64{1, 2, 3, 4, 6, 8, 16, 32, 64, 128}
 	sizes, deleted := []int{40, 100, 400, 1000}, 20_000
@@ -65,7 +66,7 @@ func TestFullPayload(t *testing.T) {
 				last := 0.0
 				for _, mib := range limits {
 					if size == 40 && mib == 6 && !*fullAll {
-						continue // 100,000 records: make full has them
+						continue // 100,000 records; make full includes them
 					}
 					mem := vfs.NewMem(0)
 					opts := (&Options{Durability: WriteThrough}).engine()
@@ -82,7 +83,7 @@ func TestFullPayload(t *testing.T) {
 					share := float64(n*size) / float64(mib<<20)
 					before := f.db.Stats().PagesWritten
 					again, some := 0, n
-					if mib > 1 && !*fullAll { // where a transaction's pages are counted, all is loaded again
+					if mib > 1 && !*fullAll { // with 1 MiB, where pages are counted below, everything is loaded again
 						some = min(n, 10_000)
 					}
 					again = f.load(some)
@@ -90,7 +91,7 @@ func TestFullPayload(t *testing.T) {
 					t.Logf("%d MiB, records of %d bytes: %.1f%% payload in %v, %d segments; loaded again: %d of %d in %v, %.1f pages each", mib, size, share*100, filled.Round(time.Millisecond),
 						len(f.db.Segments()), again, some, (time.Since(began) - filled).Round(time.Millisecond), pages)
 					require.Equal(t, some, again, "loaded again")
-					if mib == 1 { // two to four times as many where replacements wait for the room that puts leave
+					if mib == 1 { // two to four times as many if replacements wait for the room that puts leave
 						require.Less(t, pages*float64(f.perTx()), 133.5, "pages for a transaction")
 					}
 					for i := range n {
@@ -116,7 +117,8 @@ func TestFullPayload(t *testing.T) {
 	}
 }
 
-// TestFullPayloadAtRandom: in random order each leaf that is full is split in two, and before a put is refused leaves are filled up.
+// TestFullPayloadAtRandom: with random order, each full leaf is split in two. Before a put is refused, leaves are
+// filled up.
 func TestFullPayloadAtRandom(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine, 15 times as long here")
@@ -128,7 +130,7 @@ func TestFullPayloadAtRandom(t *testing.T) {
 	for _, durability := range []Durability{WriteThrough, Buffered} {
 		for _, size := range sizes {
 			if durability == Buffered && size < 256 {
-				continue // values in leaves, as above
+				continue // values are in leaves, as above
 			}
 			t.Run(fmt.Sprintf("%d-%dB", durability, size), func(t *testing.T) {
 				t.Parallel()
@@ -141,7 +143,8 @@ func TestFullPayloadAtRandom(t *testing.T) {
 	}
 }
 
-// payloadAtRandom fills a file in random order and returns the share of keys and values, which is no less than that of a smaller one.
+// payloadAtRandom fills a file in random order and returns the share of keys and values, which must not be less
+// than that of a smaller file.
 func payloadAtRandom(t *testing.T, durability Durability, mib int64, size int, last float64) (share float64) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

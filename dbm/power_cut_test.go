@@ -7,8 +7,9 @@ import (
 	"flashdbm/mvcc"
 )
 
-// cutOptions are those of databases whose power is cut at every operation: flushes, folds and the reuse of segments come soon, ranges of some dozens of
-// records are cut, and nothing is done in the background, as the images would be of no moment.
+// cutOptions are options for databases whose power fails at every operation: flushes, folds and the reuse of
+// segments come early, and ranges of some dozens of records are cut. Nothing is done in the background, so that
+// each image is of a definite moment.
 func cutOptions() mvcc.Options {
 	o := (&Options{MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
 	o.Store.SegmentPages, o.Store.ChunkPages = 16, 64
@@ -16,8 +17,9 @@ func cutOptions() mvcc.Options {
 	return o
 }
 
-// cutPower has check look at what a power cut at each operation of mem leaves, by some of the policies in turn, and at what one at an operation
-// of that check leaves. It returns what ends that, and tells how many operations there were.
+// cutPower calls check with what a power failure at each operation of mem leaves, by some of the policies in turn,
+// and with what another failure at an operation of that check leaves. It returns a function that ends this and
+// returns the number of operations.
 func cutPower(mem *vfs.Mem, check func(image *vfs.Mem, where string)) (end func() (operations int)) {
 	n, busy := 0, false
 	mem.OnOp(func(op vfs.Op) error {
@@ -56,13 +58,14 @@ func cutPower(mem *vfs.Mem, check func(image *vfs.Mem, where string)) (end func(
 	}
 }
 
-// cutSteps are the states that a test's steps have led to, of which a crash leaves one that is not older than the last that had returned.
+// cutSteps are the states after each step of a test. A crash must leave one of them, and not an older one than the
+// last step that had returned.
 type cutSteps[S any] struct {
 	states   []S
-	returned int // index of that one
+	returned int // index of the last one that had returned
 }
 
-// next has a state follow that do leads to.
+// next adds the state after do, and calls do.
 func (s *cutSteps[S]) next(state S, do func() error) error {
 	s.states = append(s.states, state)
 	if err := do(); err != nil {
@@ -74,10 +77,10 @@ func (s *cutSteps[S]) next(state S, do func() error) error {
 
 func (s *cutSteps[S]) last() S { return s.states[len(s.states)-1] }
 
-// forget says that no state before the last one is to be found any more.
+// forget removes all states except the last one, so that they are no longer accepted.
 func (s *cutSteps[S]) forget() { s.states, s.returned = s.states[len(s.states)-1:], 0 }
 
-// possible reports whether a crash may have left what fits tells of a state.
+// possible reports whether a crash may leave a state for which fits returns true.
 func (s *cutSteps[S]) possible(fits func(S) bool) bool {
 	for _, state := range s.states[s.returned:] {
 		if fits(state) {

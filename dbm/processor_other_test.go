@@ -6,5 +6,5 @@ import "time"
 
 var processBegan = time.Now()
 
-// usedTime returns the time since the process began, which is more than it has used of a processor.
+// usedTime returns the time since the process began, which is more than its processor time.
 func usedTime() time.Duration { return time.Since(processBegan) }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// countingReader gives n bytes that follow from their position, and counts them.
+// countingReader returns n bytes that depend on their position, and counts them.
 type countingReader struct{ given, n int64 }
 
 func (r *countingReader) Read(p []byte) (int, error) {
@@ -29,7 +29,7 @@ func (r *countingReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPutReader: a value of any size, of known length or not, from readers of all manners, is what was read.
+// TestPutReader: a value of any length, known or not, from readers of all kinds, is stored as it was read.
 func TestPutReader(t *testing.T) {
 	db := newDB(t, nil)
 	sizes := append([]int{1<<20 + 1, 3<<20 + 17}, valueSizes...)
@@ -69,7 +69,7 @@ func TestPutReader(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestPutReaderLeavesTheRest: no more is read than the size says.
+// TestPutReaderLeavesTheRest: not more is read than the size says.
 func TestPutReaderLeavesTheRest(t *testing.T) {
 	db := newDB(t, nil)
 	for _, size := range []int64{0, 10, 2 << 20} {
@@ -83,8 +83,8 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestPutReaderFails: whatever goes wrong with the reader, the transaction goes on without that put, keeps what was there, and gives back
-// the segments that the value had taken.
+// TestPutReaderFails: whatever goes wrong with the reader, the transaction continues without that put, the earlier
+// value stays, and the segments of the new value are freed.
 func TestPutReaderFails(t *testing.T) {
 	broken := errors.New("broken")
 	after := func(n int64, end func(p []byte) (int, error)) io.Reader {
@@ -94,7 +94,7 @@ func TestPutReaderFails(t *testing.T) {
 	require.NoError(t, other.Close())
 	for name, c := range map[string]struct {
 		end  func(p []byte) (int, error)
-		size int64 // beyond what was given
+		size int64 // how much more than the reader has
 		want error
 	}{
 		"error":          {func([]byte) (int, error) { return 0, broken }, 5, broken},
@@ -117,7 +117,7 @@ func TestPutReaderFails(t *testing.T) {
 				tx, err := db.Begin(TxOptions{})
 				require.NoError(t, err)
 				require.NoError(t, tx.Put([]byte("before"), []byte("1")))
-				for range 20 { // that took 100 MiB, if nothing was given back
+				for range 20 { // these would take 100 MiB if nothing were freed
 					require.ErrorIs(t, tx.PutReader([]byte("k"), after(given, c.end), size), c.want)
 				}
 				require.NoError(t, tx.Err())
@@ -135,7 +135,7 @@ func TestPutReaderFails(t *testing.T) {
 	}
 }
 
-// TestPutReaderPanics: the segments of a value whose reader panics are given back, too.
+// TestPutReaderPanics: the segments of a value are also freed if its reader panics.
 func TestPutReaderPanics(t *testing.T) {
 	db := newDB(t, &Options{MaxFileSize: 64 << 20})
 	for range 20 {
@@ -148,7 +148,7 @@ func TestPutReaderPanics(t *testing.T) {
 	require.NoError(t, db.Put([]byte("k"), sized(5<<20, 'v')))
 }
 
-// TestPutReaderRefuses: what cannot be put is refused before anything is read, where that is known.
+// TestPutReaderRefuses: a put that cannot succeed is refused before anything is read, if that can be known.
 func TestPutReaderRefuses(t *testing.T) {
 	db := newDB(t, nil)
 	untouched := readerFunc(func([]byte) (int, error) { t.Error("read"); return 0, io.EOF })
@@ -168,7 +168,7 @@ func TestPutReaderRefuses(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, tx.PutReader(nil, untouched, 1), ErrTxDone)
 
-	// At the limit, without 4 GiB.
+	// This tests the limit without 4 GiB of data.
 	for _, size := range []int64{UnknownSize, maxValue} {
 		s := &valueSource{tx: &Tx{txShared: &txShared{}}, r: &countingReader{n: 100}, size: size, read: maxValue - 10}
 		n, err := io.Copy(io.Discard, s)
@@ -186,7 +186,7 @@ func TestPutReaderRefuses(t *testing.T) {
 	require.EqualValues(t, 10, n)
 }
 
-// TestPutReaderOfTransaction: the reader may use the transaction, even end it.
+// TestPutReaderOfTransaction: the reader may use the transaction, and even end it.
 func TestPutReaderOfTransaction(t *testing.T) {
 	for name, opts := range map[string]*Options{"": nil, "aging": {MaxSnapshotAge: patience}} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestPutReaderOfTransaction(t *testing.T) {
 	}
 }
 
-// TestPutReaderFull: a value for which there is no room is ErrFull, as with Put, and its segments are free again.
+// TestPutReaderFull: a value for which there is no room gives ErrFull, as with Put, and its segments are freed.
 func TestPutReaderFull(t *testing.T) {
 	db := newDB(t, &Options{MaxFileSize: 32 << 20})
 	require.ErrorIs(t, db.Update(func(tx *Tx) error {
@@ -244,7 +244,8 @@ func TestPutReaderFull(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestPutReaderMemory: a long value never is in memory whole, neither when it is written nor when it is read.
+// TestPutReaderMemory: a long value is never in memory as a whole, neither while it is written nor while it is
+// read.
 func TestPutReaderMemory(t *testing.T) {
 	size := int64(256 << 20)
 	if testing.Short() || raceEnabled {
@@ -288,7 +289,8 @@ func sameBytes(a, b io.Reader) (bool, error) {
 	}
 }
 
-// TestCursorValueReader: a cursor's reader gives the value that the cursor is on: the tree's, or the transaction's own, in memory or not.
+// TestCursorValueReader: a cursor's reader returns the value at the cursor, whether it is the tree's or the
+// transaction's own, in memory or not.
 func TestCursorValueReader(t *testing.T) {
 	db := newDB(t, &Options{MemoryLimit: 1 << 20})
 	require.NoError(t, db.Update(func(tx *Tx) error {

@@ -4,7 +4,7 @@ package dbm
 
 import "testing"
 
-// inTurn is for tests of one goroutine; see race_on_test.go.
+// inTurn marks a test that uses only one goroutine; see race_on_test.go.
 func inTurn(*testing.T) {}
 
 const raceEnabled = false

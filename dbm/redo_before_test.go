@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A file says that redo may start before a base from the checkpoint on that precedes the first such flush, in each superblock that
-// follows, so that an older program refuses it. One that never had such a flush is what older programs have written too, byte for byte.
+// The first flush whose redo may start before a base sets a flag in each superblock from the checkpoint before it
+// on, so that an older program refuses the file. A file without such a flush is equal, byte for byte, to one
+// written by an older program.
 func TestRedoBeforeIsStated(t *testing.T) {
 	inTurn(t)
 	for _, parts := range []bool{false, true} {
@@ -20,7 +21,7 @@ func TestRedoBeforeIsStated(t *testing.T) {
 		o := (&Options{Durability: WriteThrough}).engine()
 		o.Manual, o.RedoLimit, o.LastSlots = true, 64<<10, 1<<8
 		o.Store.SegmentPages, o.Store.ChunkPages = 16, 1<<10
-		flags := func() (both uint64) { // of this feature
+		flags := func() (both uint64) { // flags of this feature
 			for slot := range int64(2) {
 				both |= binary.LittleEndian.Uint64(content(mem, slot*logstore.PageSize+24, 8))
 			}

@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRoom: a quarter of Room can be put in one transaction, a third of it bit by bit, and where a put gets ErrFull there was as good as none.
+// TestRoom: a quarter of Room can be put in one transaction, and a third of it in small ones. Where a put gets
+// ErrFull, Room was close to zero.
 func TestRoom(t *testing.T) {
 	const most = 4 << 20
 	value := make([]byte, 100)
-	key := func(i int) []byte { // in no order
+	key := func(i int) []byte { // not in ascending order
 		return binary.BigEndian.AppendUint64(nil, uint64(i)*0x9E3779B97F4A7C15)
 	}
 	record := int64(8 + len(value))
@@ -48,7 +49,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestRoomOfOthers: who cannot write has none, and without MaxFileSize the device says how much there is.
+// TestRoomOfOthers: a handle that cannot write has no room, and without MaxFileSize the device determines how much
+// there is.
 func TestRoomOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := Open(path, nil)

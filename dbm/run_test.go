@@ -21,7 +21,8 @@ func value(t *testing.T, db *DB, key string) string {
 	return string(v)
 }
 
-// TestFunctionFails: an error, a panic and runtime.Goexit all roll back, and leave nothing behind that Close would wait for.
+// TestFunctionFails: an error, a panic and runtime.Goexit all roll the transaction back, and leave nothing behind
+// for which Close would wait.
 func TestFunctionFails(t *testing.T) {
 	mine := errors.New("mine")
 	for name, leave := range map[string]func() error{
@@ -74,12 +75,12 @@ func TestFunctionFails(t *testing.T) {
 	}
 }
 
-// TestGoexitWhileAlone: a function that leaves while it has the gate closed opens it. On a busy machine a Put alone may take as long as
-// one that waits at the gate; not each of so many.
+// TestGoexitWhileAlone: a function that calls Goexit while it has the gate closed opens it. On a busy machine, a
+// single Put may take as long as one that waits at the gate, but not each of many.
 func TestGoexitWhileAlone(t *testing.T) {
 	least := time.Hour
 	for i := 0; i < 50 && least > 90*time.Millisecond; i++ {
-		db := newDB(t, &Options{Durability: WriteThrough}) // the time is that of the gate, not of a busy disk
+		db := newDB(t, &Options{Durability: WriteThrough}) // so that the time measured is that of the gate, and not that of a busy disk
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			tries := 0
@@ -100,7 +101,7 @@ func TestGoexitWhileAlone(t *testing.T) {
 	require.Less(t, least, 90*time.Millisecond, "waited at the gate")
 }
 
-// TestManagedTransactions are ended by View and Update alone.
+// TestManagedTransactions: only View and Update can end their transactions.
 func TestManagedTransactions(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Update(func(tx *Tx) error {
@@ -124,7 +125,7 @@ func TestManagedTransactions(t *testing.T) {
 	require.ErrorIs(t, leaked.Put([]byte("k"), nil), ErrTxDone)
 }
 
-// TestContext: a context that ends before the commit is resolved keeps it from being made.
+// TestContext: if a context ends before the commit is decided, the commit is not made.
 func TestContext(t *testing.T) {
 	db := newDB(t, nil)
 	ended, cancel := context.WithCancel(t.Context())
@@ -146,7 +147,7 @@ func TestContext(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	tries := 0
-	require.ErrorIs(t, db.UpdateContext(ctx, TxOptions{}, func(tx *Tx) error { // it loses until the context ends
+	require.ErrorIs(t, db.UpdateContext(ctx, TxOptions{}, func(tx *Tx) error { // it loses conflicts until the context ends
 		tries++
 		tx.Get([]byte("k"))
 		time.Sleep(20 * time.Millisecond)
@@ -161,7 +162,8 @@ func TestContext(t *testing.T) {
 	require.ErrorIs(t, db.Check(ended), context.Canceled)
 }
 
-// TestTransactionsInside: others may be begun and ended inside one; each sees what was committed when it began.
+// TestTransactionsInside: other transactions may begin and end inside one. Each sees what was committed when it
+// began.
 func TestTransactionsInside(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Put([]byte("k"), []byte("0")))
@@ -187,10 +189,11 @@ func TestTransactionsInside(t *testing.T) {
 	require.Equal(t, "1", value(t, db, "other"))
 }
 
-// TestPutInsideUpdateThatNeedsIt: the transaction loses to itself each time, also when it has the gate closed; it is told so in time.
+// TestPutInsideUpdateThatNeedsIt: the transaction conflicts with its own Put each time, even when it has the gate
+// closed. It gets an error in reasonable time.
 func TestPutInsideUpdateThatNeedsIt(t *testing.T) {
 	t.Parallel()
-	db := newDB(t, &Options{Durability: WriteThrough}) // the time is that of the gate, not of a busy disk
+	db := newDB(t, &Options{Durability: WriteThrough}) // so that the time measured is that of the gate, and not that of a busy disk
 	began := time.Now()
 	require.ErrorIs(t, db.Update(func(tx *Tx) error {
 		tx.Get([]byte("k"))
@@ -221,7 +224,7 @@ func TestBegin(t *testing.T) {
 	require.NoError(t, third.Commit())
 }
 
-// TestOwnCommitsAreSeen: whatever a goroutine begins after its commit has returned sees it.
+// TestOwnCommitsAreSeen: what a goroutine begins after its commit has returned sees the commit.
 func TestOwnCommitsAreSeen(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		db := newDB(t, &Options{Durability: d})

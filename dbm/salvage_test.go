@@ -28,26 +28,27 @@ var (
 	salvageTrace = flag.Bool("salvage.trace", false, "tell what each damaged file lost")
 )
 
-// A salvaged database for tests has records whose values say whose they are and of which version, in each 256 bytes.
+// A database for tests of salvage has records whose values show, in each 256 bytes, their key and version.
 func salvageValue(key string, version, size int) []byte {
 	token := fmt.Sprintf("<%x:%s>", version, key[:min(len(key), 24)])
 	value := bytes.Repeat([]byte(token), size/len(token)+1)
 	return value[:max(size, len(token))]
 }
 
-// salvageHistory is a database in memory, what its file holds, and what was committed.
+// salvageHistory is a database in memory, with the contents of its file and all that was committed.
 type salvageHistory struct {
 	file     []byte
 	groups   map[uint64][]logstore.Addr // pages of each group
-	versions map[string][][]byte        // all that was committed of a key; nil is a deletion
+	versions map[string][][]byte        // all committed versions of a key; nil is a deletion
 }
 
 func (h *salvageHistory) newest(key string) []byte { return h.versions[key][len(h.versions[key])-1] }
 
 const salvagePath = "a.fdbm"
 
-// newSalvageHistory does all that a program does with a database: single puts and deletes, batches, transactions that leave memory, values of all
-// kinds, long keys, checkpoints, compaction. Then it closes the database, or copies the file as a kill leaves it.
+// newSalvageHistory does everything that programs do with a database: single puts and deletes, batches,
+// transactions that leave memory, values of all kinds, long keys, checkpoints and compaction. Then it closes the
+// database, or copies the file as a kill would leave it.
 func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 77))
@@ -127,7 +128,7 @@ func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 			batch(1+rng.IntN(300), 0.2)
 		case 6:
 			batch(1000+rng.IntN(3000), 0.1)
-		case 7: // a stretch of neighbours goes
+		case 7: // an interval of neighboring keys is deleted
 			from := rng.IntN(keys)
 			pending := []string{}
 			if from%2 == 0 { // as a range
@@ -196,7 +197,7 @@ func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 	return h
 }
 
-// salvagedRecord is where a record was found.
+// salvagedRecord is a record with the place where it was found.
 type salvagedRecord struct {
 	value []byte
 	leaf  logstore.Addr
@@ -205,7 +206,7 @@ type salvagedRecord struct {
 	ref   *btree.Ref
 }
 
-// salvageBytes salvages a file with these bytes.
+// salvageBytes salvages a file with these contents.
 func salvageBytes(t testing.TB, file []byte, o salvage.Options) (map[string]salvagedRecord, salvage.Result, error) {
 	t.Helper()
 	mem := vfs.NewMem(1 << 30)
@@ -250,7 +251,7 @@ func salvageBytes(t testing.TB, file []byte, o salvage.Options) (map[string]salv
 	return records, result, err
 }
 
-// TestSalvageWhole: of a file that is not damaged all comes back, closed or killed, and nothing else.
+// TestSalvageWhole: from an undamaged file, closed or killed, exactly its records are recovered.
 func TestSalvageWhole(t *testing.T) {
 	inTurn(t)
 	for seed := range uint64(6) {
@@ -270,8 +271,8 @@ func TestSalvageWhole(t *testing.T) {
 	}
 }
 
-// damagePages changes pages of a copy of a file, and returns the copy and which pages are not as they were: bits here and there, random sectors,
-// stretches that were written over, a shorter file. The superblocks and headers of segments get their share.
+// damagePages changes pages in a copy of a file: random bits and sectors, overwritten parts, and the length of the
+// file. Superblocks and segment headers are among them. It returns the copy and which pages differ.
 func damagePages(rng *rand.Rand, file []byte) (bad []byte, pages map[logstore.Addr]bool, what string) {
 	bad = bytes.Clone(file)
 	count := len(file) / logstore.PageSize
@@ -281,7 +282,7 @@ func damagePages(rng *rand.Rand, file []byte) (bad []byte, pages map[logstore.Ad
 		}
 	}
 	for range 1 + rng.IntN(3) {
-		count := len(bad) / logstore.PageSize // it may be shorter by now
+		count := len(bad) / logstore.PageSize // the file may be shorter by now
 		n := 1 + rng.IntN(1+count/50)
 		switch rng.IntN(8) {
 		case 0, 1:
@@ -340,8 +341,8 @@ func damagePages(rng *rand.Rand, file []byte) (bad []byte, pages map[logstore.Ad
 	return bad, pages, what
 }
 
-// carriers returns the pages that the newest version of a record is in: its leaf and those of its value, or if it is in no leaf yet, those of its
-// redo record.
+// carriers returns the pages that contain the newest version of a record: its leaf and the pages of its value, or
+// those of its redo record if it is not in a leaf yet.
 func (h *salvageHistory) carriers(r salvagedRecord) (pages []logstore.Addr) {
 	page := func(a logstore.Addr) []byte { return h.file[a*logstore.PageSize : (a+1)*logstore.PageSize] }
 	if r.leaf != 0 {
@@ -379,15 +380,18 @@ func (h *salvageHistory) carriers(r salvagedRecord) (pages []logstore.Addr) {
 	return pages
 }
 
-// TestSalvageDamaged damages files and compares what comes back with what was committed.
+// TestSalvageDamaged damages files and compares the recovered records with what was committed.
 //
-//   - A record is undamaged if all pages are that its newest version is in: the leaf and the pages of the value; or, if no leaf has it yet,
-//     the pages of its redo record, and the group is not the newest one and damaged. At least 99 of 100 undamaged records come back, of all files together.
-//   - Nothing is invented: a record that comes back was committed as it is. It is the newest version, or an older one if a page of the newest is
-//     damaged, or one of the group that the redo record is in; or, of 1 in 1,000 records, if
-//     commits are lost, and the leaf is of a flush whose end is lost too, so that nothing tells which of the two is newer. One that was deleted comes back only if a page is damaged that could tell: of the log behind the checkpoint, or the leaf
-//     that the key would be in; and then damage is reported.
-//   - What is missing is told: where a record is lost, or came back in an older version, damage is reported.
+//   - A record is undamaged if all pages that contain its newest version are: the leaf and the pages of the value,
+//     or, if it is not in a leaf yet, the pages of its redo record, unless the group is the newest one and damaged.
+//     Over all files, at least 99 of 100 undamaged records are recovered.
+//   - Nothing is invented: each recovered record was committed like that. It is the newest version, or an older one
+//     if a page of the newest version or of the group of its redo record is damaged. For at most 1 in 1,000
+//     records, it is also an older one if commits are lost and the leaf belongs to a flush whose end is lost too,
+//     so that nothing shows which of two versions is newer. A deleted record is recovered only if a page that could
+//     show the deletion is damaged, which is one of the log after the checkpoint or the leaf for the key, and then
+//     damage is reported.
+//   - What is missing is reported: if a record is lost or recovered in an older version, damage is reported.
 func TestSalvageDamaged(t *testing.T) {
 	inTurn(t)
 	files := *salvageFiles
@@ -399,7 +403,7 @@ func TestSalvageDamaged(t *testing.T) {
 	var whole map[string]salvagedRecord
 	for n := range files {
 		seed := *salvageFirst + uint64(n)
-		if n%3 == 0 { // several damages of each database
+		if n%3 == 0 { // several kinds of damage for each database
 			h = newSalvageHistory(t, seed)
 			var err error
 			whole, _, err = salvageBytes(t, h.file, salvage.Options{})
@@ -424,12 +428,12 @@ func TestSalvageDamaged(t *testing.T) {
 				return slices.ContainsFunc(all, func(a logstore.Addr) bool { return pages[a] })
 			}
 			intact := want != nil && !damaged(h.carriers(whole[key]))
-			newest := intact // nothing excuses an older version
+			newest := intact // only the newest version is acceptable
 			if whole[key].leaf == 0 {
 				newest = intact && !damaged(h.groups[whole[key].group])
 			}
 			if whole[key].leaf == 0 && result.Dropped != 0 && whole[key].group >= result.Dropped {
-				intact, newest = false, false // the newest group is damaged, and nothing tells that from a commit cut short
+				intact, newest = false, false // the newest group is damaged, which looks like an incomplete commit
 			}
 			if intact {
 				undamaged++
@@ -484,8 +488,8 @@ func TestSalvageDamaged(t *testing.T) {
 	require.LessOrEqual(t, odd, 3+undamaged/1000)
 }
 
-// TestSalvageLostHeaders: both copies of the headers of all segments are lost, and both superblocks but for the magic; the salts of all segments are
-// found in the checkpoint and in the pages themselves.
+// TestSalvageLostHeaders: both copies of all segment headers are lost, and both superblocks except for the magic.
+// The salts of all segments are found in the checkpoint and in the pages themselves.
 func TestSalvageLostHeaders(t *testing.T) {
 	h := newSalvageHistory(t, 3)
 	file := bytes.Clone(h.file)
@@ -500,15 +504,15 @@ func TestSalvageLostHeaders(t *testing.T) {
 			require.Equal(t, string(want), string(records[key].value), "%.20q", key)
 		}
 	}
-	clear(file[:2*logstore.PageSize]) // the header of segment 0 is left: it has the UUID
+	clear(file[:2*logstore.PageSize]) // the header of segment 0, which has the UUID, stays
 	again, result, err := salvageBytes(t, file, salvage.Options{})
 	require.NoError(t, err)
 	require.Zero(t, result.Superblocks)
 	require.Equal(t, len(records), len(again))
 }
 
-// TestSalvageOlder: the newest leaf of a record is damaged, and an older one is still in the file. The older version comes back if it is asked for, and
-// is told.
+// TestSalvageOlder: the newest leaf of a record is damaged, and an older one is still in the file. The older
+// version is recovered if that is requested, and is reported.
 func TestSalvageOlder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := openUnsynced(path, nil)
@@ -545,7 +549,8 @@ func TestSalvageOlder(t *testing.T) {
 	require.Contains(t, told, "account")
 }
 
-// TestSalvageFile: Salvage makes a database that passes Check, overwrites nothing, leaves nothing behind, and refuses a file that is being written.
+// TestSalvageFile: Salvage makes a database that passes Check. It overwrites nothing, leaves nothing else behind,
+// and refuses a file that is open for writing.
 func TestSalvageFile(t *testing.T) {
 	dir := t.TempDir()
 	damaged, fresh := filepath.Join(dir, "damaged.fdbm"), filepath.Join(dir, "fresh.fdbm")
@@ -598,7 +603,8 @@ func TestSalvageFile(t *testing.T) {
 	require.Equal(t, []string{"damaged.fdbm", "fresh.fdbm"}, names())
 }
 
-// TestSalvageCutShort: a crash cut the newest commit short. What is there of it was not committed, and does not come back.
+// TestSalvageCutShort: the newest commit is incomplete because of a crash. It was not committed, so its records are
+// not recovered.
 func TestSalvageCutShort(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(1 << 30)
@@ -638,8 +644,8 @@ func TestSalvageCutShort(t *testing.T) {
 	require.Equal(t, "yes", string(records["whole"].value))
 }
 
-// TestSalvageBuilt: a database that Load built, with values of all kinds and long keys, comes back whole; and with its root and its checkpoints
-// lost, all but what these pages held.
+// TestSalvageBuilt: a database built by Load, with values of all kinds and long keys, is recovered completely. If
+// its root and its checkpoints are lost, everything except the contents of these pages is recovered.
 func TestSalvageBuilt(t *testing.T) {
 	inTurn(t)
 	path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -668,7 +674,7 @@ func TestSalvageBuilt(t *testing.T) {
 	}
 }
 
-// withoutCheckpoints clears the superblocks of a file, all checkpoints, and perhaps all inner nodes.
+// withoutCheckpoints clears the superblocks of a file, all checkpoints, and optionally all inner nodes.
 func withoutCheckpoints(t *testing.T, file []byte, inner bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.fdbm")
@@ -686,8 +692,8 @@ func withoutCheckpoints(t *testing.T, file []byte, inner bool) {
 	clear(file[:2*logstore.PageSize])
 }
 
-// TestSalvageWithoutCheckpoint: of a file without superblocks and checkpoints all records come back. Some may be older versions, and some that were
-// deleted may come back: both were committed once.
+// TestSalvageWithoutCheckpoint: from a file without superblocks and checkpoints, all records are recovered. Some
+// may be older versions, and some deleted ones may be recovered; both were committed once.
 func TestSalvageWithoutCheckpoint(t *testing.T) {
 	inTurn(t)
 	all, newest, older, risen := 0, 0, 0, 0
@@ -720,8 +726,8 @@ func TestSalvageWithoutCheckpoint(t *testing.T) {
 	require.GreaterOrEqual(t, newest, all*98/100)
 }
 
-// TestSalvageNewestRedo: several commits behind the checkpoint write the same keys, so many that each is a record group. The newest counts, a delete
-// too.
+// TestSalvageNewestRedo: after the checkpoint, several commits write the same keys, so many that each is a record
+// group. The newest version is recovered, and deletions are respected.
 func TestSalvageNewestRedo(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(1 << 30)
@@ -768,8 +774,8 @@ func TestSalvageNewestRedo(t *testing.T) {
 	}
 }
 
-// TestSalvageRange: at each write from before a commit that cuts a range until it is in the tree and behind a checkpoint, what is salvaged is what the
-// file opens as.
+// TestSalvageRange: at each write from before a commit that cuts a range until the cut is in the tree and covered
+// by a checkpoint, the records recovered are those with which the file opens.
 func TestSalvageRange(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(1 << 30)
@@ -779,12 +785,12 @@ func TestSalvageRange(t *testing.T) {
 	db, err := openEngine(mem, salvagePath, opts)
 	require.NoError(t, err)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%05d", i) }
-	for version := range 2 { // leaves have some, redo has others
+	for version := range 2 { // some records are in leaves, others in redo
 		for i := range 600 {
 			require.NoError(t, db.Put(key(i*(1+2*version)), fmt.Appendf(nil, "version %d", version)))
 		}
 		if version == 0 {
-			require.NoError(t, db.DeleteRange(key(90_000), nil)) // the file says that it may have ranges
+			require.NoError(t, db.DeleteRange(key(90_000), nil)) // sets the flag that the file may have ranges
 			require.NoError(t, db.Checkpoint())
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// eachSalvaged has look look at what comes back of a file with keyspaces, as it is, without its superblocks, and without the mark of keyspaces, wherever that
-// is.
+// eachSalvaged calls look with what is recovered from a file with keyspaces: from the file as it is, without its
+// superblocks, and without the mark of keyspaces, wherever that is.
 func eachSalvaged(t *testing.T, path string, look func(to *DB, marked bool)) {
 	t.Helper()
 	whole, err := os.ReadFile(path)

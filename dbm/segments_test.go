@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSegments: what is said of the segments agrees with the statistics, before and after opening again.
+// TestSegments: the description of the segments agrees with the statistics, both before and after reopening.
 func TestSegments(t *testing.T) {
 	db := newDB(t, &Options{Durability: Buffered, RedoLimit: 1 << 20})
 	require.Len(t, db.Segments(), 1)

@@ -24,7 +24,7 @@ func nextOf(t *testing.T, s *Sequence) int64 {
 	return n
 }
 
-// TestSequence: numbers ascend from 1, a block is one commit, and the record has the last number taken.
+// TestSequence: numbers ascend from 1, each block takes one commit, and the record has the last reserved number.
 func TestSequence(t *testing.T) {
 	db := newDB(t, nil)
 	s := newSequence(t, db, 4)
@@ -42,7 +42,7 @@ func TestSequence(t *testing.T) {
 	require.EqualValues(t, 10, nextOf(t, s))
 }
 
-// TestSequenceRelease: what is left of a block comes back, unless others have taken numbers behind it.
+// TestSequenceRelease: the rest of a block is returned, unless others have reserved numbers after it.
 func TestSequenceRelease(t *testing.T) {
 	db := newDB(t, nil)
 	a, b := newSequence(t, db, 10), newSequence(t, db, 10)
@@ -65,7 +65,7 @@ func TestSequenceRelease(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotNumber)
 }
 
-// TestSequenceTogether: of goroutines with one sequence, and with two of the same key, each number is handed out once.
+// TestSequenceTogether: goroutines with the same sequence, or with two of the same key, never get the same number.
 func TestSequenceTogether(t *testing.T) {
 	db := newDB(t, &Options{Durability: Buffered})
 	a, b := newSequence(t, db, 7), newSequence(t, db, 3)
@@ -99,7 +99,7 @@ func TestSequenceTogether(t *testing.T) {
 	require.Len(t, seen, goroutines*each)
 }
 
-// TestSequenceReopened: no number comes again, and Release leaves no gap.
+// TestSequenceReopened: no number is given again, and after Release there is no gap.
 func TestSequenceReopened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	want := int64(1)
@@ -119,7 +119,7 @@ func TestSequenceReopened(t *testing.T) {
 	}
 }
 
-// TestSequenceEnds: at the last number of 64 bits, and where a block does not fit.
+// TestSequenceEnds: what happens at the last number of 64 bits, and if a block does not fit.
 func TestSequenceEnds(t *testing.T) {
 	db := newDB(t, nil)
 	put := func(n int64) { require.NoError(t, db.Put([]byte("s"), strconv.AppendInt(nil, n, 10))) }

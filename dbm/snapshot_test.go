@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readWays read all records, and how many there are, in all ways that a transaction has.
+// readWays read all records, and their number, in all ways that a transaction offers.
 var readWays = map[string]func(tx *Tx) (fingerprint, error){
 	"all": func(tx *Tx) (f fingerprint, err error) {
 		for k, v := range tx.All() {
@@ -41,7 +41,7 @@ var readWays = map[string]func(tx *Tx) (fingerprint, error){
 	"scan and length": func(tx *Tx) (fingerprint, error) { return scanTx(tx, nil) },
 }
 
-// overwriteAll puts records of all kinds of sizes, others in each round, and deletes some.
+// overwriteAll puts records with values of all kinds, different ones in each round, and deletes some.
 func overwriteAll(db *DB, round int) error {
 	return db.Update(func(tx *Tx) error {
 		for i := range 60 {
@@ -60,7 +60,8 @@ func overwriteAll(db *DB, round int) error {
 	})
 }
 
-// TestSnapshot: several goroutines read one snapshot in all ways while it is overwritten, flushed and cleaned up around it. All see the same.
+// TestSnapshot: several goroutines read one snapshot in all ways while its records are overwritten, flushed and
+// cleaned up. All see the same.
 func TestSnapshot(t *testing.T) {
 	allDurabilities(t, func(t *testing.T, db *DB) {
 		for round := range 3 {
@@ -117,8 +118,8 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-// TestSnapshotClosedWhileRead: reads that are under way go on to their end and see what they saw, later ones are refused, and what the
-// snapshot held is held until the last has ended.
+// TestSnapshotClosedWhileRead: reads that have begun continue to their end with what the snapshot shows, later ones
+// are refused, and what the snapshot held is held until the last has ended.
 func TestSnapshotClosedWhileRead(t *testing.T) {
 	db := newDB(t, &Options{Durability: Buffered, RedoLimit: 1 << 20})
 	require.NoError(t, overwriteAll(db, 0))
@@ -164,7 +165,8 @@ func TestSnapshotClosedWhileRead(t *testing.T) {
 	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, patience/4, time.Millisecond)
 }
 
-// TestSnapshotIsCounted: a snapshot is with its transactions one open snapshot of Stats, from its beginning until the last of them ends.
+// TestSnapshotIsCounted: in Stats, a snapshot and its transactions count as one open snapshot, from its beginning
+// until the last of them has ended.
 func TestSnapshotIsCounted(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Put([]byte("k"), []byte("v")))
@@ -187,7 +189,7 @@ func TestSnapshotIsCounted(t *testing.T) {
 	require.Zero(t, db.Stats().OpenSnapshots)
 }
 
-// TestSnapshotHoldsBytes: what a snapshot alone holds is counted, and free once it and its transactions have ended.
+// TestSnapshotHoldsBytes: what only a snapshot holds is counted, and freed once it and its transactions have ended.
 func TestSnapshotHoldsBytes(t *testing.T) {
 	db := newDB(t, &Options{Durability: WriteThrough, RedoLimit: 1 << 20})
 	require.NoError(t, churn(db, 2<<20))
@@ -210,7 +212,7 @@ func TestSnapshotHoldsBytes(t *testing.T) {
 	require.Eventually(t, func() bool { return db.Stats().HeldBytes == 0 }, patience/4, time.Millisecond)
 }
 
-// TestSnapshotOfClosingDatabase: Close waits for a snapshot, which can be read meanwhile.
+// TestSnapshotOfClosingDatabase: Close waits for a snapshot, which can still be read.
 func TestSnapshotOfClosingDatabase(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "a.fdbm"), nil)
 	require.NoError(t, err)
@@ -244,7 +246,8 @@ func TestSnapshotOfClosingDatabase(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// TestSnapshotDropped: one that nobody has any more, and its transactions, are ended by the collector.
+// TestSnapshotDropped: a snapshot to which there are no references any more is ended by the garbage collector, and
+// so are its transactions.
 func TestSnapshotDropped(t *testing.T) {
 	db := newDB(t, nil)
 	func() {
@@ -259,7 +262,8 @@ func TestSnapshotDropped(t *testing.T) {
 	}, patience/4, time.Millisecond)
 }
 
-// TestSnapshotTooOld: a snapshot grows too old as a transaction does, and so do those that began at it, however late.
+// TestSnapshotTooOld: the maximum age applies to a snapshot as to a transaction, and to transactions that began at
+// it, however late.
 func TestSnapshotTooOld(t *testing.T) {
 	const age = 200 * time.Millisecond
 	db := newDB(t, &Options{MaxSnapshotAge: age, TraceSnapshots: true})
@@ -269,7 +273,7 @@ func TestSnapshotTooOld(t *testing.T) {
 	defer s.Close()
 	time.Sleep(age / 2)
 	tx, err := s.Begin()
-	if err == nil { // else this machine is too busy to begin one in time
+	if err == nil { // otherwise this machine is too busy to begin one in time
 		began := time.Now()
 		for err == nil {
 			require.Less(t, time.Since(began), patience)
@@ -287,7 +291,8 @@ func TestSnapshotTooOld(t *testing.T) {
 	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, patience/4, time.Millisecond)
 }
 
-// TestSnapshotAskedToEnd: where snapshots hold the room that a put needs, the oldest is asked to end, and with it all that was begun at it.
+// TestSnapshotAskedToEnd: if snapshots hold room that a put needs, the oldest is asked to end, with all that began
+// at it.
 func TestSnapshotAskedToEnd(t *testing.T) {
 	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20}, 0, 500)
 	told := make(chan error, 100)
@@ -301,7 +306,7 @@ func TestSnapshotAskedToEnd(t *testing.T) {
 			require.NoError(t, err)
 			tx, err := s.Begin()
 			require.NoError(t, err)
-			all.Go(func() { // a reader that looks at a record now and then
+			all.Go(func() { // a reader that reads a record from time to time
 				defer s.Close()
 				defer tx.Rollback()
 				for {
@@ -326,7 +331,8 @@ func TestSnapshotAskedToEnd(t *testing.T) {
 	require.ErrorIs(t, <-told, ErrSnapshotTooOld)
 }
 
-// TestSnapshotBeside: beside a writer all transactions of a snapshot see the same moment, also those that have returned nothing yet.
+// TestSnapshotBeside: beside a writer, all transactions of a snapshot see the same moment, even those that have not
+// returned anything yet.
 func TestSnapshotBeside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	writer, err := Open(path, nil)
@@ -344,7 +350,7 @@ func TestSnapshotBeside(t *testing.T) {
 		require.NoError(t, writer.Put([]byte("k"), []byte("2")))
 		require.NoError(t, overwriteAll(writer, round))
 		require.NoError(t, writer.Checkpoint())
-		require.NoError(t, reader.View(func(tx *Tx) error { // which follows the log, or loads anew
+		require.NoError(t, reader.View(func(tx *Tx) error { // this follows the log or loads the file again
 			v, err := tx.Get([]byte("k"))
 			require.Equal(t, "2", string(v))
 			return err

@@ -27,9 +27,9 @@ var (
 	spaceTurns = flag.Float64("space.turns", 6, "times the live bytes that each cell of TestSpaceCells writes behind the load")
 )
 
-// What a file may take while it is written at full speed, behind each checkpoint: spaceFactor times the live bytes and spaceExtra. After
-// idleAfter without writes: idleFactor times the live bytes, and what leaves in one piece for a file of any size. Live bytes are those of
-// the keys and values of the records that there are.
+// These are limits for the size of a file after each checkpoint. While it is written at full speed: spaceFactor
+// times the live bytes, plus spaceExtra. After idleAfter without writes: idleFactor times the live bytes, plus
+// idleExtra, which files of any size may have. Live bytes are those of the keys and values of existing records.
 const (
 	spaceFactor = 2
 	spaceExtra  = 32 << 20
@@ -38,21 +38,21 @@ const (
 	idleAfter   = 10 * time.Second
 )
 
-// A spaceCell is a database of so many bytes, and what is written to it behind the load.
+// A spaceCell is a database of a given size, with what is written to it after the load.
 type spaceCell struct {
-	live    int64  // bytes of keys and values behind the load
-	record  int    // bytes of a record, of which 8 are the key
+	live    int64  // bytes of keys and values after the load
+	record  int    // bytes of a record, 8 of which are the key
 	dist    string // of the keys that are written: "uniform" or "zipfian"
 	mix     string // "overwrite"; "delete": what is there is deleted, what is not is put; "load": in random order, and no more
-	writers int    // a lone one writes 100 records a transaction, several write one record each
-	most    int64  // bytes written behind the load; 0: as the flags say
+	writers int    // a single one writes 100 records per transaction, several write one record each
+	most    int64  // bytes written after the load; 0: determined by the flags
 }
 
 func (c spaceCell) String() string {
 	return fmt.Sprintf("%dMB-%dB-%s-%s-%d", c.live/1e6, c.record, c.mix, c.dist, c.writers)
 }
 
-// A cellRun is what one cell has shown.
+// A cellRun is the result of one cell.
 type cellRun struct {
 	t       *testing.T
 	cell    spaceCell
@@ -65,9 +65,9 @@ type cellRun struct {
 	worst map[string]cellLook // by phase
 }
 
-// A cellLook is a file behind a checkpoint.
+// A cellLook describes a file after a checkpoint.
 type cellLook struct {
-	over    float64 // of what it may take
+	over    float64 // share of its limit that the file takes
 	blocks  int64
 	live    int64
 	redo    int64
@@ -79,7 +79,7 @@ func (l cellLook) String() string {
 	return fmt.Sprintf("%3.0f%% of the bar: %d MB for %d MB; redo %d, dirty %d, %s", l.over*100, l.blocks/1e6, l.live/1e6, l.redo>>20, l.dirty>>20, inMiB(l.account))
 }
 
-// watch looks at the file behind each checkpoint until stop is closed.
+// watch examines the file after each checkpoint until stop is closed.
 func (c *cellRun) watch(stop chan struct{}) {
 	tick := time.NewTicker(500 * time.Microsecond)
 	defer tick.Stop()
@@ -107,7 +107,8 @@ func (c *cellRun) watch(stop chan struct{}) {
 	}
 }
 
-// write has the writers write so many records, each those whose number fits its own.
+// write makes the writers write the given number of records. Each writes the records whose number modulo the number
+// of writers is its own.
 func (c *cellRun) write(records int, next func(rng *rand.Rand, zipf *rand.Zipf, i int) (key int, remove bool)) {
 	var all sync.WaitGroup
 	for g := range c.cell.writers {
@@ -153,10 +154,10 @@ func (c *cellRun) write(records int, next func(rng *rand.Rand, zipf *rand.Zipf, 
 	all.Wait()
 }
 
-// spread makes of the numbers below n others, each once, if n is no multiple of the factor.
+// spread permutes the numbers below n, if n is not a multiple of the factor.
 func spread(i, n int) int { return int(uint64(i) * 0x9E3779B1 % uint64(n)) }
 
-// run loads, writes, and waits; at looks at what the file takes.
+// run loads, writes and waits. at examines the size of the file.
 func (cell spaceCell) run(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := openUnsynced(path, nil)
@@ -227,7 +228,7 @@ func (cell spaceCell) run(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestSpaceCells: a file that is written at full speed takes no more than twice what lives and 32 MiB.
+// TestSpaceCells: a file that is written at full speed takes at most twice its live bytes plus 32 MiB.
 func TestSpaceCells(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -260,9 +261,9 @@ func TestSpaceCells(t *testing.T) {
 	}
 }
 
-// TestSpaceRests: a file to which nobody writes any more takes no more than one and a half times what lives, with the log of what was
-// written at last made superfluous and the segments that are half dead cleaned; and then nothing is written. Of files that differ by some
-// records, some end with few free segments and some with many.
+// TestSpaceRests: a file to which nobody writes any more shrinks to one and a half times its live bytes, as the log
+// of the last writes becomes superfluous and half-dead segments are cleaned. After that, nothing is written. Of
+// files that differ by some records, some end with few free segments and some with many.
 func TestSpaceRests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds")
@@ -288,7 +289,7 @@ func spaceRests(t *testing.T, n int) {
 	r.update(2*n, 100, func(tx *Tx, _ int) error { return tx.Put(spaceKey(rng.IntN(n)), value) })
 	most := int64(idleFactor*float64(n)*size) + idleExtra
 	require.Eventually(t, func() bool { return r.blocks() <= most }, patience, 50*time.Millisecond)
-	time.Sleep(4 * time.Second) // turns that gain nothing come to their end
+	time.Sleep(4 * time.Second) // cleaning that gains nothing comes to its end
 	before := db.Stats().PagesWritten
 	time.Sleep(3 * time.Second)
 	require.Equal(t, before, db.Stats().PagesWritten, "a file at rest is not written")

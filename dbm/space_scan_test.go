@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A scan of what was overwritten at random, and cleaned, against one of the same records loaded in order; both read from the device.
+// This compares a scan of records that were overwritten at random and cleaned with a scan of the same records
+// loaded in order. Both are read from the device.
 func TestSpaceOfScans(t *testing.T) {
 	if !*spaceFull {
 		t.Skip("make space runs it")

@@ -19,7 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a database takes on disk is looked at all along, not at the end only. make space runs these tests at full size.
+// These tests check the disk space of a database all the time, and not only at the end. make space runs them at
+// full size.
 var (
 	spaceFull  = flag.Bool("space.full", false, "run the space tests at full size: hours, and 3 GB of disk")
 	spaceTotal = flag.Int("space.total", 10<<30, "bytes of records overwritten at full size")
@@ -35,19 +36,19 @@ func scale(full, small int) int {
 	return small
 }
 
-// A spaceRun is a database whose blocks on disk are watched.
+// A spaceRun is a database whose blocks on disk are observed.
 type spaceRun struct {
 	t       *testing.T
 	path    string
 	db      *DB
-	most    int64            // bytes that it took at the most,
-	account logstore.Account // and what for
-	all     []int64          // that it took at each checkpoint
+	most    int64            // most bytes that it took,
+	account logstore.Account // what these were used for,
+	all     []int64          // and what it took at each checkpoint
 	at      uint64
-	paced   bool // writers wait for background work as soon as it is due, lest what they take depends on how busy the machine is
+	paced   bool // writers wait for background work as soon as it is due, so that the size does not depend on how busy the machine is
 }
 
-// inMiB tells an account.
+// inMiB formats an account.
 func inMiB(a logstore.Account) string {
 	mib := func(pages int64) int64 { return pages * 4 >> 10 }
 	return fmt.Sprintf("MiB: live %d, sparse %d, log %d, waiting %d, named %d, held %d, values %d, free %d, leaving %d",
@@ -72,7 +73,7 @@ func (r *spaceRun) blocks() int64 {
 	return st.Blocks * 512
 }
 
-// look notes what the file takes, if there was a checkpoint since the last look.
+// look records the size of the file if there was a checkpoint since the last call.
 func (r *spaceRun) look() {
 	if n := r.db.engine.Checkpoints(); n != r.at {
 		r.at = n
@@ -91,7 +92,7 @@ func (r *spaceRun) look() {
 
 func spaceKey(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 
-// update calls fn for the numbers from 0 to n-1, per so many a transaction.
+// update calls fn for the numbers from 0 to n-1, with the given number of calls per transaction.
 func (r *spaceRun) update(n, per int, fn func(tx *Tx, i int) error) {
 	for i := 0; i < n; i += per {
 		require.NoError(r.t, r.db.Update(func(tx *Tx) error {
@@ -118,7 +119,7 @@ func (r *spaceRun) fill(n, size int) {
 	r.update(n, 1000, func(tx *Tx, i int) error { return tx.Put(spaceKey(i), value) })
 }
 
-// fresh returns what a database with n records of the given size takes that was filled in order and closed.
+// fresh returns the size of a database with n records of the given size that was filled in order and closed.
 func fresh(t *testing.T, n, size int) int64 {
 	r := newSpaceRun(t, nil)
 	r.fill(n, size)
@@ -128,7 +129,7 @@ func fresh(t *testing.T, n, size int) int64 {
 	return b
 }
 
-// Random overwrites, more than ten times the database, keep the file small, at every checkpoint.
+// Random overwrites of more than ten times the database keep the file small at every checkpoint.
 func TestSpaceOverwrites(t *testing.T) {
 	t.Parallel()
 	live := scale(200<<20, 10<<20)
@@ -170,11 +171,11 @@ func TestSpaceOverwrites(t *testing.T) {
 	}
 }
 
-// What is deleted goes back to the file system while the database goes on, and nobody asks for it.
+// The space of deleted records goes back to the file system while the database is in use, without any call.
 func TestSpaceOfDeleted(t *testing.T) {
 	t.Parallel()
 	r := newSpaceRun(t, nil)
-	n := scale(1<<30, 80<<20) / 200 // with half of that the reserve, which does not shrink, was at times a page more than is allowed here
+	n := scale(1<<30, 80<<20) / 200 // with half as many, the reserve, which does not shrink, was at times a page more than is allowed here
 	r.fill(n, 200)
 	before := r.blocks()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -191,7 +192,8 @@ func TestSpaceOfDeleted(t *testing.T) {
 	require.NoError(t, r.db.Check(t.Context()))
 }
 
-// One record a transaction, ascending: full pages, and of all the pages written only the last of each leaf is kept.
+// With one record per transaction in ascending order, pages are full, and of all pages written only the last
+// version of each leaf is kept.
 func TestSpaceOfAscending(t *testing.T) {
 	t.Parallel()
 	r := newSpaceRun(t, nil)
@@ -206,7 +208,7 @@ func TestSpaceOfAscending(t *testing.T) {
 	t.Logf("%.1f MB after Close, %.1f MB at most before; %.3f pages a commit, %d cleaned", float64(r.blocks())/1e6, float64(r.most)/1e6, float64(s.PagesWritten)/float64(n), s.PagesCleaned)
 }
 
-// A small database, overwritten a thousand times.
+// A small database is overwritten a thousand times.
 func TestSpaceOfSmall(t *testing.T) {
 	r := newSpaceRun(t, &Options{Durability: Buffered})
 	const n = 10_000

@@ -15,7 +15,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestStatsWhileASyncHangs: a commit hangs in its sync, with all the locks that it holds then, and Stats returns all the same.
+// TestStatsWhileASyncHangs: a commit hangs in its sync, with all the locks that it holds then. Stats returns all
+// the same.
 func TestStatsWhileASyncHangs(t *testing.T) {
 	mem := vfs.NewMem(2 << 30)
 	defer mem.Release()
@@ -54,7 +55,7 @@ func TestStatsWhileASyncHangs(t *testing.T) {
 	require.Zero(t, db.Stats())
 }
 
-// TestStatsSayWhyTheHandleFailed: once a sync has failed Stats has the reason.
+// TestStatsSayWhyTheHandleFailed: after a failed sync, Stats has the reason.
 func TestStatsSayWhyTheHandleFailed(t *testing.T) {
 	mem := vfs.NewMem(2 << 30)
 	defer mem.Release()
@@ -72,7 +73,7 @@ func TestStatsSayWhyTheHandleFailed(t *testing.T) {
 	db.Close()
 }
 
-// TestStatsInJSON: every field has a name of its own in JSON, in the way that they are written there.
+// TestStatsInJSON: every field has a name in JSON, in the usual form.
 func TestStatsInJSON(t *testing.T) {
 	all, err := json.Marshal(Stats{OldestSnapshot: "x", Failed: "x"})
 	require.NoError(t, err)
@@ -84,7 +85,7 @@ func TestStatsInJSON(t *testing.T) {
 	}
 }
 
-// BenchmarkStats is of a file of some 130 MiB with a snapshot open, which has it look at every segment.
+// BenchmarkStats uses a file of about 130 MiB and an open snapshot, which makes Stats examine every segment.
 func BenchmarkStats(b *testing.B) {
 	db := newDB(b, &Options{Durability: Buffered})
 	for i := range 1000 {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnreadableValue: a large value that lies, as a whole or behind its first MiB, in memory that cannot be read is an error of that Put,
-// and of nothing else.
+// TestUnreadableValue: a large value in memory that cannot be read, as a whole or after its first MiB, is an error
+// of that Put and affects nothing else.
 func TestUnreadableValue(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "db"), nil)
 	require.NoError(t, err)
@@ -48,7 +48,8 @@ func TestUnreadableValue(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// A key that cannot be read panics, as it does in any Go program. A caller who recovers has nothing left under way that Close would wait for.
+// A key that cannot be read causes a panic, as in any Go program. If the caller recovers, nothing is left for which
+// Close would wait.
 func TestUnreadableKeyAsync(t *testing.T) {
 	for _, d := range durabilities {
 		db, err := openUnsynced(filepath.Join(t.TempDir(), "db"), &Options{Durability: d})

@@ -6,8 +6,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// unsyncedFS is the real file system without syncs, for tests of many commits that no power cut ends: on a slow device they would take
-// minutes, and nothing else.
+// unsyncedFS is the real file system without syncs, for tests of many commits without power failures. On a slow
+// device, these would spend minutes in syncs.
 type unsyncedFS struct{ vfs.FS }
 
 type unsyncedFile struct{ vfs.File }
