@@ -13,14 +13,17 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
+// directoryErrors says which errors of syncing a directory mean that the file system cannot do it.
+var directoryErrors = map[error]bool{
+	syscall.ENOTSUP: true, syscall.EINVAL: true, syscall.ENOSYS: true, syscall.EACCES: true, syscall.EPERM: true,
+	syscall.EIO: false, syscall.ENOSPC: false, syscall.EROFS: false,
+}
+
 // TestDirectoryThatCannotBeSynced: if the file system cannot sync directories, a new database is created all the
 // same and works, and the log explains what that means. Any other failure to sync the directory is an error as
 // usual.
 func TestDirectoryThatCannotBeSynced(t *testing.T) {
-	for errno, created := range map[error]bool{
-		syscall.ENOTSUP: true, syscall.EINVAL: true, syscall.ENOSYS: true, syscall.EACCES: true, syscall.EPERM: true,
-		syscall.EIO: false, syscall.ENOSPC: false, syscall.EROFS: false,
-	} {
+	for errno, created := range directoryErrors {
 		t.Run(fmt.Sprint(errno), func(t *testing.T) {
 			mem := vfs.NewMem(0)
 			defer mem.Release()
@@ -54,5 +57,20 @@ func TestDirectoryThatCannotBeSynced(t *testing.T) {
 			require.Equal(t, "v", string(v))
 			require.NoError(t, db.Close())
 		})
+	}
+}
+
+// TestSyncDirectory: the same errors are ignored for the new files of Restore and Salvage.
+func TestSyncDirectory(t *testing.T) {
+	for errno, ignored := range directoryErrors {
+		mem := vfs.NewMem(0)
+		defer mem.Release()
+		mem.OnOp(func(vfs.Op) error { return errno })
+		err := syncDirectory(mem, "db")
+		if ignored {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, errno)
+		}
 	}
 }

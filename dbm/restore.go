@@ -132,7 +132,7 @@ func publishFile(temporary, path string) error {
 	if err != nil {
 		return fmt.Errorf("flashdbm: restore: %w", err)
 	}
-	if err := vfs.OS().SyncDir(path); err != nil && !vfs.IsUnsyncable(err) {
+	if err := syncDirectory(vfs.OS(), path); err != nil {
 		os.Remove(path)
 		return fmt.Errorf("flashdbm: restore: %w", err)
 	}

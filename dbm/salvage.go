@@ -257,20 +257,19 @@ func (w *salvageWriter) finish() error {
 			err = os.Rename(w.part, w.name)
 		}
 		if err == nil {
-			return syncDirectory(w.name)
+			return syncDirectory(vfs.OS(), w.name)
 		}
 	}
 	if rerr := os.Remove(w.part); err != nil || rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	return syncDirectory(w.name)
+	return syncDirectory(vfs.OS(), w.name)
 }
 
-// syncDirectory makes a new name durable, if the directory may be opened for that.
-func syncDirectory(name string) error {
-	err := vfs.OS().SyncDir(name)
-	if err != nil && errors.Is(err, fs.ErrPermission) {
-		return nil // the directory is writable and not readable
+// syncDirectory makes a new name durable, if the file system can do that.
+func syncDirectory(system vfs.FS, name string) error {
+	if err := system.SyncDir(name); err != nil && !vfs.IsUnsyncable(err) {
+		return err
 	}
-	return err
+	return nil
 }
