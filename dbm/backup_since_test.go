@@ -284,7 +284,8 @@ func TestBackupSinceOfRemovedLeaves(t *testing.T) {
 	require.Less(t, least, int64(2000), "an increment without a leaf was among them")
 }
 
-// TestIncrementOfLongestKeys: the longest keys of a keyspace, in the tree and in the index of expiry times, are longer than a user's.
+// TestIncrementOfLongestKeys: the longest keys of a keyspace, in the tree and in the index of expiry times, are
+// longer than a user's.
 func TestIncrementOfLongestKeys(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)

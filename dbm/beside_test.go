@@ -25,25 +25,26 @@ var (
 	besideFrom  = flag.Uint64("beside.from", 1, "its first seed")
 )
 
-// glimpseFS is a file system through which a writer's calls can be looked at half done: a reader sees any prefix of what is being
-// written. After the call numbered kill, all fail: the writer's process is dead.
+// glimpseFS is a file system that calls look while a writer's calls are half done, so that a reader may see any
+// prefix of what is being written. After the call with the number kill, all calls fail, as the writer's process is
+// dead.
 type glimpseFS struct {
 	vfs.FS
 	rng   *rand.Rand
-	look  func() // nil: nobody looks
+	look  func() // may be nil
 	calls int
 	kill  int
-	pause int // calls that nobody looks at
+	pause int // number of calls during which look is not called
 
-	pauses bool // there are such
+	pauses bool // there may be such calls
 	open   []vfs.File
 
-	finish func() // ends the write of a page that is being written again, nil if none is
-	reads  int    // of the reader, before that
-	again  int    // such writes that were looked at
+	finish func() // completes the write of a page that is being overwritten; nil if there is none
+	reads  int    // number of the reader's reads before finish is called
+	again  int    // number of such writes during which look was called
 
 	segmentBytes int64
-	thinned      int // punches that leave some of a segment
+	thinned      int // punches that leave a part of a segment
 }
 
 var errKilled = errors.New("the process is dead")
@@ -57,7 +58,7 @@ func (g *glimpseFS) Open(name string, flag int, perm os.FileMode) (vfs.File, err
 	return &glimpseFile{f, g}, nil
 }
 
-// die ends the process: its locks are gone, and what it has written stays.
+// die ends the process: its locks are released, and what it has written stays.
 func (g *glimpseFS) die() {
 	for _, f := range g.open {
 		f.Close()
@@ -71,7 +72,7 @@ func (g *glimpseFS) call() error {
 	}
 	if g.pause--; g.look != nil && g.pause < 0 && g.rng.IntN(4) == 0 {
 		g.look()
-		if g.pauses && g.rng.IntN(40) == 0 { // so long that the log may be used again
+		if g.pauses && g.rng.IntN(40) == 0 { // so long that the log may be reused
 			g.pause = g.rng.IntN(1500)
 		}
 	}
@@ -90,8 +91,8 @@ func (f *glimpseFile) again(p []byte, off int64) bool {
 	return err == nil && len(p) == 4096 && off >= 8192 && p[5]&2 != 0 && bytes.Equal(p[16:24], before[16:])
 }
 
-// rewrite is WriteAt for such a page. The system takes it as a whole, whatever becomes of the process; but who reads it meanwhile may get a
-// mixture, once or a few times.
+// rewrite is WriteAt for such a page. The system completes it even if the process dies, but a read at the same time
+// may return a mixture, once or a few times.
 func (f *glimpseFile) rewrite(p []byte, off int64) (int, error) {
 	g := f.g
 	if cut := g.rng.IntN(len(p)/512) * 512; g.look != nil && cut > 0 {
@@ -135,7 +136,7 @@ func (f *besideFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-// WriteAt writes a prefix, has it looked at, and then writes all.
+// WriteAt writes a prefix, calls look, and then writes everything.
 func (f *glimpseFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.g.call(); err != nil {
 		return 0, err
@@ -167,7 +168,8 @@ type glimpseWindow struct {
 	f *glimpseFile
 }
 
-// Store copies a part, has it looked at, and then stores all. Who reads a page meanwhile may get a word that never was, once or a few times.
+// Store copies a part, calls look, and then stores everything. A read of the page meanwhile may return a word that
+// never existed, once or a few times.
 func (w *glimpseWindow) Store(p []byte, off int64, word uint64, at int64) error {
 	g := w.f.g
 	if err := g.call(); err != nil {
@@ -229,7 +231,7 @@ func (f *glimpseFile) Punch(off, n int64) error {
 	return f.File.Punch(off, n)
 }
 
-// besideRun is a writer, with a model of what it has committed, and readers beside it.
+// besideRun has a writer, with a model of what it has committed, and readers beside it.
 type besideRun struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -239,23 +241,23 @@ type besideRun struct {
 	writer *DB
 	reader *DB
 
-	committing bool // or opening, or closing
-	within     bool // a step of background work: who cuts a range would wait for its end
+	committing bool // the writer is committing, opening or closing
+	within     bool // in a step of background work, for whose end a commit that cuts a range would wait
 
-	history map[string][]besideValue // of each key, by commit
-	issued  int                      // number of the newest commit begun
-	acked   int                      // newest that returned
-	seen    int                      // newest that the reader has shown
+	history map[string][]besideValue // the values of each key, by commit
+	issued  int                      // number of the newest commit that has begun
+	acked   int                      // number of the newest one that has returned
+	seen    int                      // number of the newest one that the reader has shown
 
-	slow      *Tx // a transaction held for long; nil when none is
+	slow      *Tx // a transaction held for long, or nil
 	slowAt    int
-	slowGiven [][2][]byte // slices it returned, and what they were
+	slowGiven [][2][]byte // slices that it has returned, with copies of their contents
 
-	held []besideHeld // of the writer's process
+	held []besideHeld // transactions in the writer's process
 
 	looks, tooOld, slowReads, moved, cuts, again int
 	parts                                        uint64 // flushes that left leaves behind
-	thinned                                      int    // punches that left some of a segment
+	thinned                                      int    // punches that left a part of a segment
 }
 
 type besideValue struct {
@@ -263,7 +265,7 @@ type besideValue struct {
 	value  []byte // nil: deleted
 }
 
-// at returns what a key was after a commit, nil for nothing.
+// at returns the value of a key after a commit, nil for no record.
 func (r *besideRun) at(key string, commit int) []byte {
 	versions := r.history[key]
 	for i := len(versions) - 1; i >= 0; i-- {
@@ -307,7 +309,7 @@ func (r *besideRun) commit() error {
 			case 1:
 				value = sized(3000+r.rng.IntN(9000), byte(n))
 			case 2:
-				value = sized(70_000, byte(n)) // to segments of its own
+				value = sized(70_000, byte(n)) // in segments of its own
 			default:
 				value = sized(r.rng.IntN(300), byte(n))
 			}
@@ -340,7 +342,8 @@ func (r *besideRun) clearRange(tx *Tx, from, to string, n int) error {
 	return tx.DeleteRange([]byte(from), []byte(to))
 }
 
-// between commits between the steps of background work: then a flush has redo behind its base when it is complete.
+// between commits between two steps of background work, so that a flush has redo after its base when it is
+// complete.
 func (r *besideRun) between(at mvcc.StepPoint) {
 	if at != mvcc.StepBetween || r.committing || r.rng.IntN(3) > 0 {
 		return
@@ -371,7 +374,7 @@ func (r *besideRun) look() {
 		require.NoError(r.t, err)
 		r.reader = db
 	}
-	if r.rng.IntN(2) == 0 { // before the log is followed
+	if r.rng.IntN(2) == 0 { // before the reader follows the log
 		r.readSlowly()
 	}
 	if r.rng.IntN(8) == 0 {
@@ -385,7 +388,8 @@ func (r *besideRun) look() {
 	}
 }
 
-// cutPower: what a reader of a Durable database has shown survives a power cut, also if the writer's sync of it has not returned.
+// cutPower checks that what a reader of a Durable database has shown survives a power failure, even if the writer's
+// sync of it has not returned.
 func (r *besideRun) cutPower() {
 	policies := vfs.Policies()
 	img := r.mem.Crash(policies[r.rng.IntN(len(policies))], r.rng.Uint64())
@@ -407,7 +411,7 @@ func (r *besideRun) cutPower() {
 	r.cuts++
 }
 
-// shown checks the commit that a fresh transaction shows.
+// shown checks the commit that a new transaction shows.
 func (r *besideRun) shown(tx *Tx, floor int) int {
 	at := 0
 	switch v, err := tx.Get(commitKey); {
@@ -502,7 +506,7 @@ func (r *besideRun) compare(tx *Tx, at int) error {
 	return err
 }
 
-// readSlowly goes on with a transaction that the writer may overtake.
+// readSlowly continues with a transaction that the writer may overtake.
 func (r *besideRun) readSlowly() {
 	if r.slow == nil {
 		tx, err := r.reader.Begin(TxOptions{ReadOnly: true})
@@ -533,8 +537,8 @@ func (r *besideRun) endSlow() {
 	r.slow = nil
 }
 
-// TestBeside: a reader in another process looks at the file in the middle of each call of a writer, which commits, flushes, checkpoints,
-// uses segments again, is closed, killed and opened again.
+// TestBeside: a reader in another process reads the file in the middle of each call of a writer, which commits,
+// flushes, checkpoints, reuses segments, is closed, killed and opened again.
 func TestBeside(t *testing.T) {
 	t.Parallel()
 	seeds := *besideSeeds
@@ -577,7 +581,7 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	r.opts.Manual = true
 	r.opts.StepPages = 1 + rng.IntN(8)
 	r.opts.Step = r.between
-	r.opts.Shares.WriteSets = 64 << 20 // no commit between the steps waits for background work to end
+	r.opts.Shares.WriteSets = 64 << 20 // so large that no commit between the steps waits for the end of background work
 	if seed%3 > 0 {                    // flushes leave leaves behind
 		r.opts.PartBytes, r.opts.RedoLimit = 4<<10, 32<<10<<(seed%4)
 	}
@@ -620,14 +624,14 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 			r.fs.die()
 			r.held = nil
 			look := r.fs.look
-			r.look() // with no writer there
+			r.look() // without a writer
 			r.fs.look = nil
 			if rng.IntN(2) == 0 {
 				r.fs.look = look
 			}
 			require.NoError(t, r.openWriter())
 			r.fs.look = look
-			// What was under way when the process died is there, or never will be.
+			// The commit that was being made when the process died is there now, or never will be.
 			var at int
 			require.NoError(t, r.writer.View(func(tx *Tx) error {
 				v, err := tx.Get(commitKey)
@@ -663,7 +667,7 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	sum.slowReads, sum.tooOld = sum.slowReads+r.slowReads, sum.tooOld+r.tooOld
 }
 
-// forget takes back what a commit that never was would have written.
+// forget removes from the model what commits after the given one would have written.
 func (r *besideRun) forget(after int) {
 	for key, versions := range r.history {
 		for len(versions) > 0 && versions[len(versions)-1].commit > after {
@@ -678,7 +682,7 @@ func (r *besideRun) forget(after int) {
 	r.issued = after
 }
 
-// besideWithin fails a test that hangs: they take seconds.
+// besideWithin fails a test that hangs. Normally, these tests take seconds.
 func besideWithin(t *testing.T) {
 	hang := time.AfterFunc(2*patience, func() { panic("hangs: " + t.Name()) })
 	t.Cleanup(func() { hang.Stop() })

@@ -80,8 +80,8 @@ func ExampleOpen() {
 	// no such key: true
 }
 
-// Two counters are changed together: both or neither, whatever happens. The function may run again after a conflict, so it computes
-// everything from what it reads.
+// Two counters are changed together: both or neither, whatever happens. The function may run again after a
+// conflict, so it computes everything from what it reads.
 func ExampleDB_Update() {
 	db, remove := newExample()
 	defer remove()
@@ -120,7 +120,7 @@ func ExampleDB_Update() {
 	// alice 30, bob 70
 }
 
-// A View reads one moment: what others commit meanwhile it does not see.
+// A View sees the database as of one moment. It does not see what others commit meanwhile.
 func ExampleDB_View() {
 	db, remove := newExample()
 	defer remove()
@@ -150,7 +150,7 @@ func ExampleDB_View() {
 	// now: apple is green, <nil>
 }
 
-// A cursor is positioned by key, so what it stands on may be deleted on the way.
+// A cursor is positioned by key, so the record at which it is may be deleted meanwhile.
 func ExampleTx_Cursor() {
 	db, remove := newExample()
 	defer remove()
@@ -183,7 +183,7 @@ func ExampleTx_Cursor() {
 	// down a=1
 }
 
-// Keys that start with a common name take the place of tables or buckets.
+// Keys that begin with a common name serve as tables or buckets.
 func ExampleTx_Prefix() {
 	db, remove := newExample()
 	defer remove()
@@ -203,7 +203,7 @@ func ExampleTx_Prefix() {
 	// city/Tokyo: 14
 }
 
-// Numbers as big-endian bytes are ordered as numbers.
+// Numbers stored as big-endian bytes are sorted as numbers.
 func ExampleTx_Range() {
 	db, remove := newExample()
 	defer remove()
@@ -228,7 +228,8 @@ func ExampleTx_Range() {
 	// 300
 }
 
-// A transaction from Begin belongs to its caller, who ends it. A conflict shows at Commit; then nothing was applied.
+// A transaction from Begin must be ended by its caller. Conflicts are reported by Commit, which then has not
+// changed anything.
 func ExampleDB_Begin() {
 	db, remove := newExample()
 	defer remove()
@@ -261,8 +262,8 @@ func ExampleDB_Begin() {
 	// second conflicts: true
 }
 
-// At least one doctor has to be on call. Each of two transactions sees two and takes one off: they write different keys, so snapshot
-// isolation lets both commit and nobody is on call. Serializable does not.
+// At least one doctor has to be on call. Each of two transactions sees two and takes one off. They write different
+// keys, so with snapshot isolation both commit and nobody is on call. Serializable does not allow that.
 func ExampleTxOptions_serializable() {
 	db, remove := newExample()
 	defer remove()

@@ -228,7 +228,8 @@ func (k *Keyspace) Get(key []byte) (value []byte, err error) {
 	return value, err
 }
 
-// Put sets the value of key in a transaction of its own, run again if the keyspace is dropped or renamed meanwhile: see DB.Update.
+// Put sets the value of key in a transaction of its own. It is run again if the keyspace is dropped or renamed
+// meanwhile: see DB.Update.
 func (k *Keyspace) Put(key, value []byte) error {
 	return k.Update(func(tx *Tx) error { return tx.Put(key, value) })
 }

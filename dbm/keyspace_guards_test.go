@@ -9,8 +9,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestKeyspaceGuards: who has asked for a keyspace, and read nothing, loses to who has dropped or renamed it, and to nobody else, though here all keys
-// have the same place in the table of last writes.
+// TestKeyspaceGuards: a transaction that has asked for a keyspace, and read nothing, loses to one that has dropped
+// or renamed the keyspace, and to no other, even though all keys have the same place in the table of last writes
+// here.
 func TestKeyspaceGuards(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

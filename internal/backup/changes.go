@@ -119,8 +119,8 @@ type ChangeTarget interface {
 	End(high []byte) error
 }
 
-// maxChangeKey bounds the keys of an increment, in bytes. They are keys of the tree, as btree.MaxKey bounds them: the user's 64 KiB behind the
-// prefix of a keyspace, or of the index of expiry times.
+// maxChangeKey is the largest length of a key in an increment, in bytes. Keys are those of the tree, with the same
+// limit as btree.MaxKey: the user's 64 KiB after the prefix of a keyspace or of the index of expiry times.
 const maxChangeKey = 64<<10 + 8
 
 // ReadChanges reads an increment without its end mark. Errors: ErrDamaged, and errors of the target.

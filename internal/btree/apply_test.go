@@ -261,8 +261,8 @@ func TestBadOpsPanic(t *testing.T) {
 	}
 }
 
-// TestReadersDuringApply lets readers walk published snapshots while the writer goes on. Memory is on the Go heap, so that the race
-// detector sees who writes where.
+// TestReadersDuringApply lets readers walk published snapshots while the writer continues. Memory is on the Go
+// heap, so that the race detector sees all accesses.
 func TestReadersDuringApply(t *testing.T) {
 	tr := newTree()
 	tr.memory.onHeap, tr.memory.poison = true, false

@@ -200,7 +200,8 @@ func BenchmarkScan(b *testing.B) {
 	used.report(b)
 }
 
-// BenchmarkApplyRandom inserts 1,000 sorted random records at a time into a tree that grows to a million; an operation is a record.
+// BenchmarkApplyRandom inserts 1,000 sorted random records at a time into a tree that grows to a million. One
+// operation is one record.
 func BenchmarkApplyRandom(b *testing.B) {
 	for _, batch := range []int{1, 100, 1000} {
 		b.Run(map[int]string{1: "1", 100: "100", 1000: "1000"}[batch], func(b *testing.B) {

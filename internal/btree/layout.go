@@ -18,18 +18,18 @@ package btree
 // Cells lie back to back in the order of their slots, without gaps, and the rest of the page is zero: the bytes of
 // a page depend only on its records.
 //
-// Leaf: prefix is the number of bytes that the inline parts of all keys have in common (0 for fewer than two records). A head is the
-// four bytes of the key after those, big endian, padded with zeros. A cell is the key, whole, and then the value. The lower 12 bits of
-// a length count bytes in the cell; the upper four are flags.
+// Leaf: prefix is the number of bytes that the inline parts of all keys have in common (0 for fewer than two
+// records). A head is the four bytes of the key after those, big endian, padded with zeros. A cell is the key,
+// whole, and then the value. The lower 12 bits of a length count bytes in the cell; the upper four are flags.
 //
 // Even leaf: the slots of all records, two at least, have the same lengths and flags, so only the slot of the first
 // record is stored; the others follow from it. A record of a four-byte key and an eight-byte value takes 16 bytes
 // instead of 22. A leaf that could be even need not be: older files have none.
 //
-// Inner node: separator i is a lower bound of the keys below child i and above all keys below child i-1. Separator 0 is
-// not stored: its head and length are zero. prefix is the number of bytes that separators 1 to n-1 have in common (0 if there are
-// fewer than two), kept once in front of the tails. A head is the four bytes after those, a tail the bytes after the head. The
-// length counts head and tail, without padding.
+// Inner node: separator i is a lower bound of the keys below child i and above all keys below child i-1. Separator
+// 0 is not stored: its head and length are zero. prefix is the number of bytes that separators 1 to n-1 have in
+// common (0 if there are fewer than two), kept once in front of the tails. A head is the four bytes after those, a
+// tail the bytes after the head. The length counts head and tail, without padding.
 //
 // A separator that would need more than MaxSeparator bytes to tell its neighbours apart is cut to MaxSeparator
 // bytes and flagged. A cut separator stands for the first key below its child: a search whose key starts with it

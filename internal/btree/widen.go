@@ -6,23 +6,11 @@ import (
 	"fmt"
 )
 
-// A record on the wrong side of a separator is hidden: a search for its key takes the other side, so neither Get nor Delete finds it. Only a
 // A record on the wrong side of a separator is hidden: a search for its key takes the other side, so neither Get
 // nor Delete finds it. Only a malformed tree has such records. They must stay hidden, or a deleted key could
 // reappear. So wherever a batch removes a separator, the subtree that takes over the range is checked first: it
 // must have nothing that the separator hid. The check costs a descent along one edge of the subtree, mostly to
 // pages that merging has read already.
-//
-//	event                                    the range widens of          checked by
-//	leaves are merged, or filled up          both                         divided
-//	a child goes, one before it stays        the one before it, upwards   widened
-//	the first children of a node go          the first that stays, down   widened
-//	the first record behind a cut separator  the leaf before it, upwards  cutRises
-//
-// Other changes need no check. Where inner nodes are merged, their separator stays, and splitInner refuses
-// separators that are out of order. A root that is replaced by its only child has no separator. Splits make ranges
-// narrower.
-// only child has no separator. Splits make ranges narrower.
 
 // widened returns an error if a child of n that stays has something that a separator hid which the changes remove.
 func (a *applier) widened(n Node, changes []change) error {

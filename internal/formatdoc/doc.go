@@ -166,7 +166,8 @@ func (t *Table) Map(key, value string) map[string]string {
 	return all
 }
 
-// Numbers returns a column of whole numbers by the cells of another. Digits may be grouped by commas; 0x starts a hexadecimal number.
+// Numbers returns a column of whole numbers, keyed by the cells of another column. Digits may be grouped by commas;
+// 0x begins a hexadecimal number.
 func (t *Table) Numbers(key, value string) map[string]uint64 {
 	t.t.Helper()
 	all := map[string]uint64{}

@@ -32,8 +32,8 @@ type Field struct {
 	Constraint   string
 }
 
-// Layout returns the layout under a heading. An offset or a size is a sum of numbers and of variables with a factor, as in
-// "48 + 10n + 16r".
+// Layout returns the layout under a heading. An offset or a size is a sum of numbers and of variables with a
+// factor, as in "48 + 10n + 16r".
 func (d *Doc) Layout(heading string, variables map[string]int) Layout {
 	d.t.Helper()
 	t := d.Table(heading)

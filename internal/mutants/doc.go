@@ -1,5 +1,5 @@
-// Package mutants tests the tests: it runs them on the engine with one seeded bug at a time and shows which test finds it. A test that has
-// never failed proves nothing.
+// Package mutants tests the tests: it runs them on the engine with one seeded bug at a time and shows which test
+// finds it. A test that has never failed proves nothing.
 //
 // A mutant is a small replacement of text. It is kept in testdata, not in the engine's source; the go command
 // builds it with an overlay. Each mutant belongs to a rule, a line of testdata/rules.txt: a failure that the engine

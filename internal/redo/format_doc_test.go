@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFormatRedoRecords writes each kind of redo record by its row in docs/format.md and compares that with the encoder and the decoder.
+// TestFormatRedoRecords builds each kind of redo record from its row in docs/format.md and compares it with the
+// encoder and the decoder.
 func TestFormatRedoRecords(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), btree.MaxInlineKey+1)
 	ops := map[string]btree.Op{
@@ -61,7 +62,8 @@ func TestFormatRedoRecords(t *testing.T) {
 	}
 }
 
-// TestFormatRedoOfRanges writes records of ranges by docs/format.md, and compares that with the encoder and the decoder; what no encoder writes is refused.
+// TestFormatRedoOfRanges builds records of ranges by docs/format.md and compares them with the encoder and the
+// decoder. Records that no encoder writes are refused.
 func TestFormatRedoOfRanges(t *testing.T) {
 	table := formatdoc.Open(t).Table("Redo of ranges")
 	require.Equal(t, map[string]uint64{"range": codeRange}, table.Numbers("range record", "code"))
@@ -92,7 +94,8 @@ func TestFormatRedoOfRanges(t *testing.T) {
 	}
 }
 
-// TestFormatRedoOfLayers compares the codes of the redo records that name layers with docs/format.md, and what is written with what is read.
+// TestFormatRedoOfLayers compares the codes of the redo records that name layers with docs/format.md, and what is
+// written with what is read.
 func TestFormatRedoOfLayers(t *testing.T) {
 	require.Equal(t, map[string]uint64{"layer": codeLayer, "owned": codeOwned, "lost": codeLost},
 		formatdoc.Open(t).Table("Redo of layers").Numbers("layer record", "code"))

@@ -12,7 +12,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// A record group's pages carry a stream of redo records, in commit order, those of one batch sorted by key, with logged values before the others:
+// The pages of a record group carry a stream of redo records in commit order. Those of one batch are sorted by key,
+// with logged values before the others:
 //
 //	put     1 | key length uvarint | value length uvarint | key | value
 //	delete  2 | key length uvarint | key
