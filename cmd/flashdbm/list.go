@@ -35,9 +35,10 @@ type listCommand struct {
 func newListCommand(p *program) *cobra.Command {
 	var list listCommand
 	cmd := &cobra.Command{
-		Use:   "list DATABASE",
-		Short: "Print keys, and values, in order",
-		Long:  listHelp,
+		Use:     "list DATABASE",
+		Aliases: []string{"ls"},
+		Short:   "Print keys, and values, in order",
+		Long:    listHelp,
 		Example: `  flashdbm list app.fdbm --prefix user/ --limit 10
   flashdbm list app.fdbm --from 2026-01 --to 2026-02 --values --reverse`,
 		Args:              takes(1, 1),

@@ -66,7 +66,7 @@ func TestListForms(t *testing.T) {
 	succeed(t, "put", db, "--hex", "ff00", "e29c93")
 	require.Equal(t, "plain\n\"\\xff\\x00\"\n", succeed(t, "list", db))
 	require.Equal(t, "plain\t\"1\\t2\"\n\"\\xff\\x00\"\t✓\n", succeed(t, "list", db, "--values"))
-	require.Equal(t, "706c61696e\nff00\n", succeed(t, "list", db, "--hex"))
+	require.Equal(t, "706c61696e\nff00\n", succeed(t, "ls", db, "--hex"))
 	require.Equal(t, "706c61696e\n", succeed(t, "list", db, "--hex", "--to", "71"))
 	require.Equal(t, "cGxhaW4=\tMQky\n/wA=\t4pyT\n", succeed(t, "list", db, "--base64", "--values"))
 	require.Equal(t, "plain\x00\xff\x00\x00", succeed(t, "list", db, "-0"))

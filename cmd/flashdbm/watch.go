@@ -51,14 +51,29 @@ func (p *program) watch(ctx context.Context, path string, interval time.Duration
 	})
 }
 
-// look reads the present state of the file. Len comes first, because it moves on to what the writer has written
-// since.
+// look reads the present state of the file. The transaction comes first, because it moves on to what the writer has
+// written since. In a file with keyspaces the records are those of all keyspaces, as in stat: Len would count those
+// of the default keyspace only, and read all its pages for that.
 func look(db *dbm.DB) (watched, error) {
-	records, err := db.Len()
+	var records int64
+	spaces := false
+	err := db.View(func(tx *dbm.Tx) (err error) {
+		for range tx.Keyspaces() {
+			spaces = true
+			break
+		}
+		if !spaces {
+			records, err = tx.Len()
+		}
+		return err
+	})
 	if err != nil {
 		return watched{}, err
 	}
 	s := db.Stats()
+	if spaces {
+		records = s.Records
+	}
 	w := watched{
 		At: time.Now(), Records: records, File: s.FileBytes, Live: s.LiveBytes, Free: s.FreeBytes, segments: db.Segments(),
 	}

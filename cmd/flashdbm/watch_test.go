@@ -67,6 +67,26 @@ func TestWatchInJSON(t *testing.T) {
 	}
 }
 
+// TestWatchOfKeyspaces: as many records are shown as stat tells, whichever keyspace they are in.
+func TestWatchOfKeyspaces(t *testing.T) {
+	path := newPath(t)
+	db, err := dbm.Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.CreateKeyspace("a"))
+	for i := range 100 {
+		require.NoError(t, db.Keyspace("a").Put([]byte{byte(i)}, nil))
+	}
+	require.NoError(t, db.Close())
+	stats := succeed(t, "stat", path, "--json")
+	for _, line := range watchLines(t, 1, func() {}, "stat", path, "--watch=10ms", "--json") {
+		var w, all watched
+		require.NoError(t, json.Unmarshal([]byte(line), &w))
+		require.NoError(t, json.Unmarshal([]byte(stats), &all))
+		require.Greater(t, w.Records, int64(100), "with those of the catalog")
+		require.Equal(t, all.Records, w.Records)
+	}
+}
+
 func TestWatchOfNothing(t *testing.T) {
 	fail(t, exitError, []string{"there is no database"}, "stat", newPath(t), "--watch")
 }
