@@ -30,6 +30,7 @@ var ErrBackup = backup.ErrDamaged
 // ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
 func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	flushMuch(db)
 	tx, token, err := db.readBy(mvcc.ReadNow)
 	if err != nil {
 		return Token{}, public(err)
@@ -48,6 +49,18 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) 
 		return Token{}, err
 	}
 	return token, nil
+}
+
+// flushMuch flushes if that writes more than half of the database. A page that is flushed behind a token counts as
+// changed since. Without this the first increment behind a load had the whole database once more: 55 MB for 100
+// changes. An error does not matter here: the backup can do without, and a failed handle returns its own error.
+func flushMuch(db *DB) {
+	if db.beside != nil || db.engine.ReadOnly() {
+		return
+	}
+	if s := db.Stats(); 2*max(s.DirtyBytes, s.RedoBytes) > s.LiveBytes {
+		_ = db.Checkpoint()
+	}
 }
 
 // readAt begins a transaction for an incremental backup.

@@ -24,6 +24,7 @@ import (
 // replaced by an older copy.
 func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	flushMuch(db)
 	tx, token, err := db.readAt()
 	if err != nil {
 		return Token{}, public(err)

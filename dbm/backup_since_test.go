@@ -157,7 +157,6 @@ func TestBackupSinceIsSmall(t *testing.T) {
 				}
 				return nil
 			}))
-			require.NoError(t, db.Checkpoint())
 			token, err := db.Backup(t.Context(), io.Discard)
 			require.NoError(t, err)
 			r := rand.New(rand.NewPCG(1, 1))
