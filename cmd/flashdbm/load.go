@@ -228,12 +228,12 @@ type timedRecord struct {
 }
 
 // put puts the record, unless it has expired.
-func (r *timedRecord) put(tx *dbm.Tx) error {
+func (r *timedRecord) put(tx *dbm.Tx) (expired bool, err error) {
 	ttl := time.Until(r.until)
 	if ttl <= 0 {
-		return nil
+		return true, nil
 	}
-	return tx.PutTTL(r.key, r.value, ttl)
+	return false, tx.PutTTL(r.key, r.value, ttl)
 }
 
 // run commits batch after batch until the dump ends. Its transactions read nothing, so they do not conflict.
@@ -269,11 +269,14 @@ func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
 func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 	whole, name := tx, "" // tx is of the keyspace called name, if there are several
 	if l.held != nil {
-		if err := l.held.put(tx); err != nil {
+		expired, err := l.held.put(tx)
+		if err != nil {
 			return false, err
 		}
-		l.batch.Records++
-		l.batch.Bytes += int64(len(l.held.key) + len(l.held.value))
+		if !expired {
+			l.batch.Records++
+			l.batch.Bytes += int64(len(l.held.key) + len(l.held.value))
+		}
 		l.held = nil
 	}
 	for {
@@ -294,9 +297,10 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 				return false, err
 			}
 		}
+		expired := false
 		if until := l.dump.until(); !until.IsZero() {
 			record := &timedRecord{key, value, until}
-			if err = record.put(tx); errors.Is(err, dbm.ErrNoExpiry) {
+			if expired, err = record.put(tx); errors.Is(err, dbm.ErrNoExpiry) {
 				if l.atomic {
 					return false, fmt.Errorf("%w; load without --atomic, which does", err)
 				}
@@ -313,9 +317,12 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		l.line.Add(n)
+		if expired {
+			continue
+		}
 		l.batch.Records++
 		l.batch.Bytes += n
-		l.line.Add(n)
 		if !l.atomic && (l.batch.Records >= loadBatchRecords || l.batch.Bytes >= loadBatchBytes) {
 			return true, nil
 		}

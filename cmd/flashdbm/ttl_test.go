@@ -42,7 +42,7 @@ func TestTTL(t *testing.T) {
 	require.NotContains(t, succeed(t, "get", db, "stays", "--json"), "expires")
 	lines += `{"key": "over", "value": "1", "expires": "2001-02-03T04:05:06Z"}` + "\n"
 	copied := newPath(t)
-	succeedWith(t, lines, "load", copied, "--json-lines")
+	require.Contains(t, succeedWith(t, lines, "load", copied, "--json-lines", "--json"), `"records":3,`, "without the expired one")
 	require.Equal(t, "piped\nsession\nstays\n", succeed(t, "list", copied))
 	of := func(path string) time.Duration {
 		left, err := time.ParseDuration(strings.TrimSpace(succeed(t, "ttl", path, "session")))
