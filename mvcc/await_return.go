@@ -7,25 +7,27 @@ import (
 	"flashdbm/lockfree"
 )
 
-// A leader waits a little before it drains the list. Those whose commits the last group had are about to commit again: they were woken at the end
-// of its sync, as the leader was. Without the wait the first of them would go with a group of few, and the others would wait for its sync
-// and then for their own: two groups that take turns, each of which has the device to itself. So the leader lets others run until as many have
-// committed as the last group had. Syncs of 300 µs, thousand commits a second, two yields and the wait: 8 committers 15 and 19, 16 26 and 34,
-// 32 47 and 56, 64 70 and 87; with syncs of 100 µs 33 and 40, 54 and 67. Where groups are synced beside the next one, it is not done.
+// A leader waits a little before it drains the list. The committers of the last group are about to commit again: they
+// were woken at the end of its sync, as the leader was. Without the wait the first of them would form a small group,
+// and the others would wait for its sync and then for their own: two groups that take turns, each with the device to
+// itself. So the leader yields until as many have pushed commits as the last group had. Thousand commits per second
+// with two yields only, and with the wait: syncs of 300 µs: 8 committers 15 and 19; 16: 26 and 34; 32: 47 and 56; 64:
+// 70 and 87. Syncs of 100 µs: 33 and 40, 54 and 67. There is no such wait if groups are synced beside the next one.
 //
-// The wait is bounded, as they need not come back:
+// The wait is bounded, because those committers need not come back:
 //
-//   - It ends when nobody has come for returnPatience. With less, a committer that runs on another processor is missed; with more, those who do
-//     come wait longer for others that do not.
-//   - It takes no longer than a sync does: by more than that nobody can gain.
-//   - A yield returns late where other goroutines have the processors for themselves. Then it was the last one.
+//   - It ends when no commit has been pushed for returnPatience. Shorter: a committer that runs on another processor
+//     is missed. Longer: the commits that were pushed wait longer for others that do not come.
+//   - It takes no longer than a sync: nobody can gain more than that.
+//   - If other goroutines keep the processors busy, a yield returns late, and was the last one.
 const returnPatience = 20 * time.Microsecond
 
-// spins is how often a leader lets others run at least: 1.7 times the throughput of Buffered commits at 16 and 64 goroutines.
+// spins is how often a leader yields at least: with it, Buffered commits at 16 and 64 goroutines have 1.7 times the
+// throughput.
 const spins = 2
 
-// awaitReturn lets others run until the list has as many commits that were not drained as are expected back, or nobody has come for patience, or most
-// has passed. Token held.
+// awaitReturn yields until the list has back commits that were not drained, or no commit has been pushed for
+// patience, or most has passed. Token held.
 func awaitReturn(list *lockfree.List[pushedCommit], back int, most, patience time.Duration) {
 	for range spins {
 		runtime.Gosched()

@@ -11,38 +11,63 @@ import (
 	"flashdbm/override"
 )
 
-// What the token holder does with the commits it finds, in this order:
+// The commit pipeline. Committers push resolved transactions to the commit list (commit.go). The leader, the
+// committer that holds the token, takes all of them through these steps as one batch (group commit):
 //
-//	drain   the commits become one batch with one Seq; the newest may be left to the next: see fill.go
-//	log     the batch becomes a record group, or a page group (then it is applied first: the images are what is logged)
-//	table   the Seq of each key's last write
-//	insert  its ops into the active memtable
-//	applied moves: new updates begin at the batch
-//	cut     the commit list
-//	merge   what the tree lacks, unless it may wait: see memtables.go. Where commits are synced, what is durable by now: the batches before
-//	sync    one fdatasync for all groups so far
-//	durable moves, waiters wake
+//	drain    take the commits off the list, oldest first; the newest may be left for the next batch (fill.go)
+//	thin     make room in the memtables: merge them if they are crowded, or begin a background merge (tree.thin)
+//	number   give the commits one Seq, applied + 1
+//	log      write the batch as one group: a record group (redo), or a page group (images of the changed leaves)
+//	merge    Durable: bring memtable entries of earlier batches into the tree, unless that may wait (memtables.go)
+//	table    write the Seq into the table of last writes, for each key of the batch (told.go)
+//	insert   put the ops of the batch into the active memtable
+//	applied  move the watermark to the Seq: updates that begin from now on see the batch
+//	cut      cut the batch off the commit list
+//	sync     Durable: one fdatasync for all groups so far
+//	durable  move the watermark: Views that begin from now on see the batch. Wake the committers
 //
-// Where many commit at once, the last two steps may come once the token is passed on: see beside_sync.go.
+// Other modes do less. A Buffered batch is logged into memory, and written together with others (committer.buffer); a
+// small WriteThrough batch is appended to a page that it shares with others (writethrough.go). Neither is merged
+// here, and a sync is due only when the pages that wait for one take too much memory (boundUnsynced). A larger
+// WriteThrough batch is merged after cut.
 //
-// The device writes the group while it is published, others are merged and the accounts are done: its write-back is started before, and the
-// sync waits for the rest. That costs no switch to another goroutine, which takes longer than most merges.
+// Invariants:
 //
-// A batch that is applied before it is logged, as a page group is, is shown once it is synced: the tree has it, and View reads the newest tree.
+//  1. Groups are in the log in the order of their Seqs: one leader at a time writes, and gives the next Seq. So a
+//     batch is never in the log without the batches that its transactions have read.
+//  2. The order log, table, insert, applied, cut is fixed. Logged before applied: nobody reads a batch that a later
+//     group could overtake. Table and insert before applied: a transaction that begins at the Seq finds the ops, and
+//     one that began before it finds the conflict. Cut last: a resolver that no longer meets the commit in the list
+//     finds it in the table (the argument is at lockfree.List).
+//  3. No commit returns in Durable mode before durable has reached its Seq.
+//  4. In Durable mode only durable batches are merged. A View reads the newest tree, so that tree must have nothing
+//     which could still be lost.
+//  5. A page group is the exception to that order: its batch is applied to the tree first, since the changed images
+//     are what is logged. The batch is therefore shown only after the sync (showApplied).
+//  6. After an error the store is poisoned: the commits of this batch and of all later ones fail.
+//
+// Why merge comes between log and sync: the leader starts write-back of the group when it has written it (startSync),
+// and the device works while the leader merges earlier batches, shows this one and does the accounts. The sync waits
+// for what is left. A goroutine of its own would cost a switch, which takes longer than most merges.
+//
+// With many committers the leader passes the token on before the last two steps, and the next batch is made during
+// the sync: see beside_sync.go.
 
 const (
-	pageGroupOps   = 256      // ops up to which a page group is tried
-	leastRow       = 8        // lone commits in a row to the same leaf, from which on no page group is tried
-	bufferedBytes  = 64 << 10 // of redo, from which a Buffered batch is written
-	reclaimBatches = 16       // batches between two looks at what nobody can see any more,
-	// accountPages are those that small Buffered commits have reserved between two such looks instead: 1 MiB, some 32 commits of one record. With
-	// more, what they have reserved too much is missing to others; with less, each takes longer: with 128 by 30 of 450 ns.
+	pageGroupOps   = 256      // most ops of a batch for which a page group is tried
+	leastRow       = 8        // lone commits in a row that change the same leaf, from which on no page group is tried: see triesPageGroup
+	bufferedBytes  = 64 << 10 // bytes of redo in memory, from which on a Buffered batch is written
+	reclaimBatches = 16       // batches between two reclaims of what no reader can see any more: versions, memtables, write sets
+	// accountPages is how many pages small Buffered commits reserve between two reclaims, instead of reclaimBatches:
+	// 1 MiB, some 32 commits of one record. Larger: the pages that those commits have reserved in excess are missing
+	// to others. Smaller: commits take longer, with 128 pages by 30 ns of 450.
 	accountPages = 256
-	scarceShare  = 4 // a file with a limit: a quarter of that
+	scarceShare  = 4 // in a file with a size limit, accountPages is divided by it
 )
 
-// lead settles what waits in the commit list, its own commit included, if there is one, and reports whether it was: else somebody else has drained
-// it, or it was left to the next group. The caller has the token; it is passed on at the end, and who waits is woken, also after a panic.
+// lead settles the commits in the list as one batch. It reports whether own, the leader's commit, was among them; own
+// may be nil. If own was not, another leader has drained it, or fill has left it for the next batch. The caller holds
+// the token. lead passes the token on and wakes the other committers of the batch, also after a panic.
 func (c *committer) lead(own *commitNode) (settled bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if c.opts.Durability == Durable {
@@ -65,8 +90,8 @@ func (c *committer) lead(own *commitNode) (settled bool) {
 	return settled
 }
 
-// settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
-// Token held.
+// settleAll settles drained commits, oldest first, as one batch. It reports the outcome to all of them and wakes
+// every committer except that of own, also after a panic. Token held.
 func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
 	c.batch.nodes = nodes
 	var err error
@@ -86,7 +111,8 @@ func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
 	done = true
 }
 
-// wake wakes those whose commits were reported, but not own.
+// wake wakes the committers of nodes, whose outcome has been reported, except that of own. A node without a tx has no
+// committer that waits.
 func wake(nodes []*commitNode, own *commitNode) {
 	for _, n := range nodes {
 		if n != own && n.Value.tx != nil {
@@ -95,13 +121,14 @@ func wake(nodes []*commitNode, own *commitNode) {
 	}
 }
 
-// settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes durable.
+// settle takes the commits in c.batch.nodes through the pipeline. After an error the store is poisoned, and all of
+// them fail. Token held.
 func (c *committer) settle() (err error) {
 	defer c.protect(&err)
 	if err := c.Failed(); err != nil {
 		return err
 	}
-	if err := c.tree.thin(); err != nil { // before the batch: what is merged is durable where commits are synced
+	if err := c.tree.thin(); err != nil { // before the batch has a Seq: in Durable mode everything merged here is durable
 		return err
 	}
 	b := &c.batch.at
@@ -127,7 +154,7 @@ func (c *committer) settle() (err error) {
 	return c.log.syncLog()
 }
 
-// showApplied syncs a batch that the tree has, and shows it.
+// showApplied syncs a batch that was applied to the tree before it was logged, and then shows it.
 func (c *committer) showApplied(b *batch) error {
 	if err := c.log.syncLog(); err != nil {
 		return err
@@ -145,21 +172,21 @@ func (c *committer) showApplied(b *batch) error {
 	return nil
 }
 
-// batch is what becomes of the drained commits.
+// batch describes the batch at hand: the commits that were drained together.
 type batch struct {
 	seq    uint64
-	group  uint64 // that carries it; Buffered without runs: none yet
-	runs   bool   // it has long values
-	logged bool   // its redo is in the group, in which values stay
-	copied bool   // nothing needs its write sets once it is in the commit list no more
-	held   int64  // pages reserved for it
+	group  uint64 // number of the group that carries it; a Buffered batch without long values is in none yet
+	runs   bool   // it has values that are stored in runs of the log
+	logged bool   // its redo was written into the group's pages, where logged values stay
+	copied bool   // no memtable refers to its write sets: they may be reused once no resolver can meet them in the commit list
+	held   int64  // pages reserved by its commits
 
-	applied bool            // the tree has it before it is shown,
-	records int64           // and this number of records with it
-	pages   *override.Batch // of a page group: to be installed once that is synced
+	applied bool            // the tree had it before it was shown,
+	records int64           // and this number of records, this batch included
+	pages   *override.Batch // of a page group; installed once that is synced
 }
 
-// logAndApply logs the batch, makes it visible to updates and merges it, unless that may wait.
+// logAndApply does the steps from log to cut. A batch that was applied first (b.applied) is left for showApplied.
 func (c *committer) logAndApply(b *batch) error {
 	for _, n := range c.batch.nodes {
 		b.held += n.Value.tx.held
@@ -172,7 +199,7 @@ func (c *committer) logAndApply(b *batch) error {
 		b.copied = c.logOps()
 	}
 	if b.runs = len(c.log.runs) > 0; b.runs {
-		c.tree.settleMerge() // the tree's lists get them
+		c.tree.settleMerge() // the tree's lists of runs get them, and belong to that merge until then
 	}
 	c.log.recent.ops, c.log.recent.stays, c.log.recent.beside = len(c.batch.ops), b.logged, c.batch.beside
 	b.group = g.Number()
@@ -193,7 +220,7 @@ func (c *committer) logAndApply(b *batch) error {
 	if err := c.log.startSync(); err != nil {
 		return err
 	}
-	if c.opts.Durability == Durable { // before the batch is shown, for it is not durable
+	if c.opts.Durability == Durable { // before the batch is shown: only earlier batches are durable
 		if err := c.mergeUnlessDeferred(b); err != nil {
 			return err
 		}
@@ -208,15 +235,20 @@ func (c *committer) logAndApply(b *batch) error {
 	return c.mergeUnlessDeferred(b)
 }
 
-// triesPageGroup reports whether the batch is to be applied before it is logged, so that it may become a page group.
+// triesPageGroup reports whether the batch is applied before it is logged, so that it can become a page group.
 //
-// The device waits for that, while a record group is on its way before anything is applied. One page is written either way, but a leaf
-// whose changes are in record groups has to be flushed later. So where one lone commit after the other changes the same leaf, as those of
-// ascending keys do, it stays dirty: one flush serves them all. That the next one will do so too is a guess, which costs a page when it
-// is wrong. A file that may not grow has no room for what is flushed later. Without a sync nothing is gained: the pages of the group would
-// have to stay in memory until there is one.
+// A page group makes the device wait: nothing is on its way while the batch is applied, whereas a record group is
+// written first. Both write one page, but a leaf whose changes are in record groups has to be flushed later. So:
 //
-// The batch before may not be in the tree yet. It is merged here if a page group may come of it; not where its group may be synced yet.
+//   - If lone commits change the same leaf one after the other, as with ascending keys (inRow), record groups are
+//     better: the leaf stays dirty, and one flush serves them all. That the next commit changes that leaf too is a
+//     guess; a wrong guess costs one page.
+//   - A file that may not grow has no room for pages to be flushed later, so there rows are not counted (noteRow).
+//   - Without a sync (WriteThrough, Buffered) nothing is gained: the group's pages would have to stay in memory until
+//     there is one.
+//
+// The tree may lack the batch before this one. It is merged here if the page group is otherwise possible. If groups
+// are synced beside the next one, that batch may not be durable yet, so no page group is tried.
 func (c *committer) triesPageGroup(b *batch) (bool, error) {
 	if c.batch.beside || b.logged || c.opts.Durability != Durable || c.log.inRow() || len(c.batch.ops) > pageGroupOps || c.tree.tables.merging() || !c.pages.CanPageGroup() ||
 		c.tree.tables.rest() > pageGroupOps || c.tree.tables.rest() > 0 && !c.tree.numbered(c.tree.tables.active.Len()) || slices.ContainsFunc(c.batch.ops, longKey) {
@@ -230,10 +262,13 @@ func (c *committer) triesPageGroup(b *batch) (bool, error) {
 	return c.pages.CanPageGroup(), nil
 }
 
-// longKey reports whether the key of a put is in a run. To apply it may take reading that, so the run has to be written before.
+// longKey reports whether op puts a key that is so long that part of it is in a run. Applying such an op may read the
+// run, so the run has to be written first.
 func longKey(op btree.Op) bool { return op.Ref != nil && op.Ref.KeyLen > 0 }
 
-// noteRow counts the batch at hand, while the device writes its group. If it was applied already, that its leaf is dirty tells nothing.
+// noteRow counts lone commits in a row that change the same leaf. It runs while the device writes the group. Commits
+// to different leaves count too while those leaves were dirty before the commit; a batch that was applied already
+// (applied) has made its leaf dirty itself, so then only the same leaf counts. Token held.
 func (c *committer) noteRow(applied bool) error {
 	if c.opts.Durability != Durable || len(c.batch.ops) != 1 || c.room.limited() || c.tree.tables.merging() {
 		c.log.recent.row = row{}
@@ -248,7 +283,8 @@ func (c *committer) noteRow(applied bool) error {
 	return err
 }
 
-// buffer leaves the batch in memory: its ops in the memtable, its redo to be written with others. Long values are in the group already.
+// buffer leaves a Buffered batch in memory: its ops in the memtable, its redo in c.log, to be written together with
+// later batches. Long values are in the group already, so a batch that has some writes it now. Token held.
 func (c *committer) buffer(g *logstore.Group, b *batch) error {
 	if b.runs {
 		if err := c.commitRecords(g); err != nil {
@@ -271,7 +307,8 @@ func (c *committer) buffer(g *logstore.Group, b *batch) error {
 	return nil
 }
 
-// applyAndLog applies the batch and logs its pages if they take no more room than its redo, else the redo.
+// applyAndLog applies the batch to a new version of the tree, and logs the changed pages if these take no more room
+// than the redo, else the redo. In both cases the batch is shown after the sync: see showApplied.
 func (c *committer) applyAndLog(g *logstore.Group, b *batch) error {
 	pages := c.pages.Begin(b.seq)
 	r, err := btree.Apply(pages, override.Root, c.batch.ops)
@@ -306,8 +343,8 @@ func (c *committer) applyAndLog(g *logstore.Group, b *batch) error {
 	return nil
 }
 
-// mergeUnlessDeferred merges what the tree lacks, of that what is durable where commits are synced, unless the batch is a large one, or large ones before it
-// have left much: then that may wait.
+// mergeUnlessDeferred merges what the tree lacks; in Durable mode what of that is durable. It does nothing if the
+// batch is large, or if large batches have left much to merge, unless the memtables are crowded. Token held.
 func (c *committer) mergeUnlessDeferred(b *batch) error {
 	if (len(c.batch.ops) >= cmp.Or(c.opts.DeferOps, deferOps) || c.tree.manyWait()) && !c.tree.crowded() {
 		return nil
@@ -315,7 +352,8 @@ func (c *committer) mergeUnlessDeferred(b *batch) error {
 	return c.tree.mergeDurable()
 }
 
-// commitRecords writes the redo at hand into g, which has the runs and lists of the batch at hand.
+// commitRecords writes the redo at hand into g, which holds the runs and extent lists of the batch at hand, and
+// writes g.
 func (c *committer) commitRecords(g *logstore.Group) error {
 	group, err := c.log.commitRedo(g)
 	if err != nil {
@@ -325,10 +363,11 @@ func (c *committer) commitRecords(g *logstore.Group) error {
 	return nil
 }
 
-// published makes the batch visible to updates, its ops in the memtable unless the tree has them. The order is that of lockfree.List.
+// published makes the batch visible to updates: the steps table, insert, applied and cut. Their order is that of
+// lockfree.List. A batch that the tree has already is not inserted. Token held.
 func (c *committer) published(b *batch) {
 	c.resolver.tell(b.seq, c.batch.nodes)
-	copied := true // or in the tree by now
+	copied := true // if no ops are left: the tree has them by now
 	if len(c.batch.ops) > 0 {
 		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes))
 		copied = b.copied
@@ -342,7 +381,8 @@ func (c *committer) published(b *batch) {
 	c.known.commits.Add(uint64(len(c.batch.nodes)))
 }
 
-// account does the accounts of a finished batch and starts background work that it makes due.
+// account adds up what a finished batch has reserved and written, reclaims memory from time to time, and starts
+// background work that is due. Token held.
 func (c *committer) account(b *batch) {
 	c.log.recent.batches++
 	due := c.log.recent.batches%reclaimBatches == 0
@@ -369,7 +409,7 @@ func (c *committer) account(b *batch) {
 	if c.log.recent.ops >= deferOps {
 		c.maintenance.nudgeToGrow(b.held)
 	} else if due {
-		c.maintenance.nudgeToGrow(0) // a segment will do
+		c.maintenance.nudgeToGrow(0) // by as much as one segment holds
 	}
 	c.pressure.noteRedo()
 	c.maintenance.nudge()

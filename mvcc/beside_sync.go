@@ -5,41 +5,46 @@ import (
 	"time"
 )
 
-// Where the processors take longer for a batch than the device takes to sync its group, a leader passes the token on before it syncs, and the
-// next group is made meanwhile:
+// If the processors take longer to make a batch than the device takes to sync its group, a leader passes the token on
+// before it syncs, and the next leader makes the next group during the sync:
 //
 //	device      | sync of group 1       | sync of group 2       | sync of group 3
 //	processors  | 0 come back; make 2   | 1 come back; make 3   | 2 come back; make 4
 //
-// So committers are in two groups that take turns, each of about half of them. With a fast device that is faster than one group of all,
-// whose committers and leader work while the device has nothing to do; with a slow one it is slower, as each sync serves half as many.
+// So committers form two groups that take turns, each with about half of them. With a fast device that is faster than
+// one group of all committers, where the device is idle while the committers and the leader work. With a slow device
+// it is slower, because each sync serves half as many commits.
 //
 // Invariants:
 //
-//  1. One group at most is synced without the token, by who has filled token.syncing. Its leader does that with the token in hand: so two groups at
-//     most are in the log and not synced, and groups are synced, and their commits reported, in their order.
-//  2. Background work takes the token and waits for that sync: token.take. So does a leader who syncs with the token in hand. They find all
-//     that is committed durable, as always. Only besideGroup.lead does not: what it merges is what is durable (tree.mergeDurable), it makes no page
-//     groups, and tree.thin waits for the sync before it merges all.
-//  3. A commit returns once the sync of its group has ended; that of the group before has ended then. A failed sync poisons the store, so the
-//     next one fails too.
-//  4. The next group begins with the commit numbered token.enough, or at the end of the sync: before that it need not be ready, and a group of
-//     the few who come first would have the device serve those, and the others wait for it. enough counts those on whom the sync before has
-//     ended, as they are about to come back, but no more than half of all. Nobody sleeps for ever: see token.
+//  1. At most one group is synced without the token, by the goroutine that has filled token.syncing. A leader fills
+//     it while it holds the token. So at most two groups are in the log and not synced, and groups are synced and
+//     their commits reported in their order.
+//  2. Background work that takes the token also waits for that sync (token.take), and so does a leader that syncs
+//     with the token in hand. Both find everything committed durable. Only besideGroup.lead does not wait: it merges
+//     only what is durable (tree.mergeDurable) and makes no page groups, and tree.thin waits for the sync before it
+//     merges everything.
+//  3. A commit returns when the sync of its group has ended; the sync of the group before has ended then. A failed
+//     sync poisons the store, so the next one fails too.
+//  4. The next group begins when the commit numbered token.enough has been pushed, or at the end of the sync. It need
+//     not be ready before that, and a group of the first few would occupy the device while the other committers wait
+//     for it. enough counts the committers whose sync has just ended, since these are about to come back, but at most
+//     half of all. No committer sleeps for ever: see token.
 //
-// Crash: groups are in the log in their order, and what recovery finds of it is a beginning. No commit of a group is acknowledged before its
-// sync has ended, and that sync covers all groups before it.
+// Crash: groups are in the log in their order, and recovery finds a prefix of them. No commit is acknowledged before
+// the sync of its group has ended, and that sync covers all groups before it.
 
 const (
-	// besideLeast is how many commit at once at least: fewer gain little, and each group takes whole pages. By turns on ext4, thousand commits a
-	// second and bytes written for each: 8 committers 58 → 51, 16 99 → 107 (1,150 → 1,415 bytes), 32 146 → 182 (680 → 750), 64 212 → 261
-	// (465 → 460), 200 317 → 320.
+	// besideLeast is the fewest committers that must be active. Fewer gain little, and each group takes whole pages.
+	// Measured by turns on ext4, thousand commits per second and bytes written per commit, one group → two: 8
+	// committers 58 → 51; 16: 99 → 107 (1,150 → 1,415 bytes); 32: 146 → 182 (680 → 750); 64: 212 → 261 (465 → 460);
+	// 200: 317 → 320.
 	besideLeast = 20
-	// besideShare is the part of the time that syncs take at least: with an 8th no more than that can be gained.
+	// Syncs must take at least a besideShare-th of the time: with an eighth, no more than an eighth can be gained.
 	besideShare = 8
 )
 
-// besideGroup is a group that is synced beside the making of the next one. Its memory is used again.
+// besideGroup is a group that is synced while the next one is made. Its memory is reused.
 type besideGroup struct {
 	*committer
 	nodes []*commitNode
@@ -55,17 +60,17 @@ func newBesideGroup(c *committer) *besideGroup {
 // lead is committer.lead for such a group.
 func (g *besideGroup) lead(own *commitNode) (settled bool) {
 	g.nodes = g.fill(g.resolver.list.Drain(g.nodes), nil, false)
-	passed, err := false, errBroken // should something panic
+	passed, err := false, errBroken // errBroken stays if something panics
 	defer func() {
 		if !passed { // the store has failed, as after every error of settle
-			g.token.awaitSync() // those of the group before are reported first
+			g.token.awaitSync() // the commits of the group before are reported first
 			g.async.report(g.nodes, g.Failed())
 			g.token.pass(false)
 		} else {
 			g.end(err)
 		}
 		wake(g.nodes, own)
-		if passed && g.token.try() { // behind that: those who are woken make the next group larger
+		if passed && g.token.try() { // after wake: the committers that were woken make the next group larger
 			g.token.pass(false)
 		}
 		clear(g.nodes)
@@ -96,16 +101,18 @@ func (g *besideGroup) settle() error {
 	return g.committer.settle()
 }
 
-// end reports the commits of the group, whose sync has ended, before those of the next group are: calls are in the order of commits.
+// end reports the commits of the group, whose sync has ended, before those of the next group are reported: callbacks
+// come in the order of commits.
 func (g *besideGroup) end(err error) {
 	g.async.report(g.nodes, err)
 	g.token.enough.Store(0)
 	<-g.token.syncing
 }
 
-// syncsBeside reports whether groups are to be synced beside the next one: where the processors take longer for a group of all committers than
-// the device, and then until a finished group of half of them waits for the device half of the time, as that is when one group of all would
-// take no longer. Where syncs take next to no time, smaller groups are only more work.
+// syncsBeside reports whether groups are synced while the next one is made. That begins when the processors take
+// longer for a group of all committers than the device does. It ends when finished groups, of half of the committers,
+// spend half of the sync time waiting for the device: then one group of all would be as fast. If syncs take next to
+// no time, smaller groups are only more work.
 func (d *device) syncsBeside() bool {
 	switch {
 	case d.synced*besideShare < d.all:
@@ -118,7 +125,7 @@ func (d *device) syncsBeside() bool {
 	return d.beside
 }
 
-// await fills what is full during a sync, and notes how long that took.
+// await fills syncing, which is full during a sync, and notes how long that took.
 func (d *device) await(syncing chan<- struct{}) {
 	waited := time.Duration(0)
 	select {

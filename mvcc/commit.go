@@ -14,20 +14,21 @@ import (
 	"flashdbm/logstore"
 )
 
-// A pushedCommit is a resolved transaction in the commit list. Its set no longer changes; it may be read by any resolver whose snapshot is
-// below its Seq, so its memory is used again only once the horizon has reached that. It is all that a commit of one record allocates: what
-// only the committer and the token holder need is in the transaction, which its committer uses again once it is settled.
+// A pushedCommit is a resolved transaction in the commit list. Its set does not change any more. Any resolver whose
+// snapshot is below the commit's Seq may read the set, so its memory is reused only when the horizon has reached that
+// Seq. A commit of one record allocates nothing else: what only its committer and the token holder need is in the Tx,
+// which the committer reuses once the commit is settled.
 type pushedCommit struct {
 	set    *writeset.Set
-	ranges *clearedRanges // by DeleteRange; nil for none, which keeps the node of all other commits small
-	seq    atomic.Uint64  // of its batch; 0 until drained. Set before applied moves
-	tx     *Tx            // for the committer and the token holder, until it is settled; then nil
+	ranges *clearedRanges // of DeleteRange; nil for none, which keeps the node of other commits small
+	seq    atomic.Uint64  // Seq of its batch; 0 until it is drained. Set before applied moves
+	tx     *Tx            // for the committer and the token holder; nil once the commit is settled
 }
 
-// clearedRanges are what a transaction clears by DeleteRange. They do not change.
+// clearedRanges are the ranges that a transaction clears by DeleteRange. They do not change.
 type clearedRanges struct {
 	all  []*keyRange
-	cuts cuts // of these, those that the set does not have
+	cuts cuts // those of all that are cut: the write set has no deletes for them
 }
 
 func (c *pushedCommit) cleared() []*keyRange {
@@ -47,11 +48,12 @@ func (c *pushedCommit) cuts() cuts {
 type signal uint8
 
 const (
-	settled signal = iota // the commit is done, or failed
+	settled signal = iota // the commit is done, or has failed
 	lead                  // the token is yours
 )
 
-// committer has the commit list, and settles what is in it. What has no comment of its own belongs to the token's holder.
+// committer has the commit list and does the work of the leader. A field without a comment belongs to the holder of
+// the token.
 type committer struct {
 	treeParts
 	maintenance *maintenance
@@ -60,14 +62,14 @@ type committer struct {
 	resolver resolver
 	gate     commit.Gate
 	async    async
-	batch    commitBatch // at hand
-	left     bool        // the last batch has left commits to the next one
-	leaving  int         // commits of the last group, who are about to come back
+	batch    commitBatch // the batch at hand
+	left     bool        // the last batch has left commits for the next one: see fill
+	leaving  int         // commits in the last group, whose committers are about to commit again
 	used     *sync.Pool  // of *Tx: see attempt.go
 	groups   *sync.Pool  // of *besideGroup
 }
 
-// resolver has the commits that were resolved, in their order, and tells who has lost to one of them.
+// resolver keeps the resolved commits in their order, and finds for a transaction the commit that it loses to.
 type resolver struct {
 	*file
 	marks   *watermarks
@@ -78,18 +80,19 @@ type resolver struct {
 	cleared recentlyCleared
 }
 
-// commitBatch has room for what a batch of commits is made of.
+// commitBatch is reusable memory for one batch.
 type commitBatch struct {
 	at      batch
 	nodes   []*commitNode
-	beside  bool // its group is synced once the token is passed on
+	beside  bool // its group is synced after the token has been passed on
 	entries []writeset.Entry
 	ops     []btree.Op
-	opBytes int             // of their keys and values
-	listed  []logstore.Addr // where the large values begin whose extents they list
+	opBytes int             // bytes of keys and values in ops
+	listed  []logstore.Addr // first pages of the large values whose extents the batch lists
 }
 
-// commit settles a transaction's write set. It returns once the commit is as durable as the engine promises.
+// commit commits a transaction. It returns when the commit is as durable as the engine's Durability promises, or has
+// failed.
 func (c *committer) commit(tx *Tx) error {
 	held, err := c.prepare(tx)
 	if err != nil {
@@ -100,7 +103,7 @@ func (c *committer) commit(tx *Tx) error {
 	return c.commitAdmitted(tx, held)
 }
 
-// prepare does what a commit needs before it is resolved, and reserves the pages that it may take.
+// prepare does what a commit needs before it is resolved, and reserves the pages that it may take: held.
 func (c *committer) prepare(tx *Tx) (held int64, err error) {
 	if err := c.Failed(); err != nil {
 		return 0, err
@@ -113,7 +116,7 @@ func (c *committer) prepare(tx *Tx) (held int64, err error) {
 			return 0, err
 		}
 	}
-	if len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
+	if len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read the extents
 		if err := c.store.SyncPrivate(); err != nil {
 			return 0, err
 		}
@@ -121,7 +124,8 @@ func (c *committer) prepare(tx *Tx) (held int64, err error) {
 	return c.admission.admit(tx)
 }
 
-// toList passes the gate, with held pages reserved, and returns a node for the commit list. After an error nothing is reserved.
+// toList waits at the gate and returns a node for the commit list. The caller has reserved held pages; after an error
+// they are released.
 func (c *committer) toList(tx *Tx, held int64) (*commitNode, error) {
 	c.gate.Pass(tx.ctx, tx.gate)
 	if err := tx.cancelled(); err != nil {
@@ -137,7 +141,7 @@ func (c *committer) toList(tx *Tx, held int64) (*commitNode, error) {
 	return n, nil
 }
 
-// commitAdmitted is commit once the transaction has room for its pages, and counts as active.
+// commitAdmitted is commit after prepare: the transaction has held pages reserved and counts as active.
 func (c *committer) commitAdmitted(tx *Tx, held int64) error {
 	n, err := c.toList(tx, held)
 	if err != nil {
@@ -153,15 +157,17 @@ func (c *committer) commitAdmitted(tx *Tx, held int64) error {
 	}
 	tx.pushed = n
 	c.settlePushed(n)
-	n.Value.tx = nil // the newest node stays in the list
+	n.Value.tx = nil // the newest node stays in the list, and must not keep tx in memory
 	return tx.err
 }
 
-// settlePushed returns once a commit in the list is settled, by this goroutine or by another one that has the token.
+// settlePushed returns when the pushed commit n is settled, by this goroutine as leader or by another one.
 //
-// Another one may drain it, and lay the token down, before this one takes that. Then its signal is in the channel, or will be once its group is
-// synced, and must not stay there: the next commit with the same channel would take it for its own and return before it is settled, and the
-// token could be handed to one who is gone. Only committers that were not drained are sent lead, so it is not that.
+// If another leader drains n and lays down the token before this goroutine takes it, lead reports that n was not in
+// its batch. The signal settled is then in this committer's channel, or will be when its group has been synced. This
+// goroutine must receive it: if it stayed there, the next commit with the same channel would take it for its own and
+// return too early, or the token could be handed to a committer that is gone. A signal lead cannot be waiting
+// instead: it is only sent to committers that were not drained.
 func (c *committer) settlePushed(n *commitNode) {
 	wake := n.Value.tx.kept.wake
 	for leads := c.token.tryFor(n); leads || <-wake == lead; leads = false {
@@ -171,13 +177,13 @@ func (c *committer) settlePushed(n *commitNode) {
 	}
 }
 
-// resolve pushes n, unless a transaction ordered before it and after its snapshot wrote what it depends on: first committer wins. See
-// lockfree.List for why no conflict is missed.
+// resolve pushes n, or returns an error if a commit that the snapshot does not include has written what tx depends
+// on: the first committer wins. lockfree.List explains why no conflict is missed.
 func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 	for spin := 0; ; spin++ {
 		head := r.list.Head()
 		if r.readers.active.Load() > 1 {
-			for hash := range tx.set.Hashes { // the slot is wanted soon: one that is in no cache is on its way
+			for hash := range tx.set.Hashes { // prefetch: the leader writes this slot soon
 				r.writes.Of(hash).Load()
 				break
 			}
@@ -199,9 +205,10 @@ func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 	}
 }
 
-// conflict walks the commits newer than what the transaction reads, and than the Seq that it is registered at, if that is higher: the sets of
-// older ones may be in use again. Then it looks into the table of last writes, which has all those but the untold, unless the transaction has
-// no more than guards: what has become of those, validate finds out.
+// conflict looks for a commit that tx loses to. It first walks the commit list down to the Seq that tx reads at, or
+// to the Seq that it is registered at if that is higher: write sets of older commits may be in use again. Then it
+// looks at the table of last writes, which has all older commits, and at the note of those that are not entered there
+// (Untold). A transaction that has only guards skips the table: validate finds out whether its guards still hold.
 func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 	snapshot := tx.Snapshot()
 	looked := max(tx.slot.Seq(), snapshot)
@@ -231,13 +238,14 @@ func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 	return nil
 }
 
-// conflict is why a transaction lost: to a commit in the list, which may not have a Seq yet, or to one in the table, at seq.
+// conflict says why a transaction has lost: to a commit in the list (winner), which may not have a Seq yet, or to one
+// found in the table, at seq.
 type conflict struct {
 	winner *pushedCommit
 	seq    uint64
 }
 
-// applied reports whether new updates see the winner.
+// appliedAt reports whether updates that begin at the watermark applied see the winner.
 func (c *conflict) appliedAt(applied uint64) bool {
 	seq := c.seq
 	if c.winner != nil {
@@ -246,7 +254,8 @@ func (c *conflict) appliedAt(applied uint64) bool {
 	return seq != 0 && applied >= seq
 }
 
-// lost counts a conflict and waits until the winner can be seen, so that the next try does not lose to it again.
+// lost counts a conflict, waits until updates see the winner, and returns ErrConflict. Without the wait the next try
+// could lose to the same commit.
 func (r *resolver) lost(why *conflict) error {
 	r.readers.conflicts.Add(1)
 	r.marks.moved.Until(func() bool { return why.appliedAt(r.marks.applied.Load()) || r.Failed() != nil })
@@ -257,13 +266,14 @@ func (r *resolver) lost(why *conflict) error {
 }
 
 const (
-	sharedTries = 3 // lost before a transaction asks to be alone
-	aloneTries  = 8 // lost alone before Update gives up
+	sharedTries = 3 // times that a transaction may lose before it asks to be alone
+	aloneTries  = 8 // times that it may lose alone before Retry gives up
 )
 
-// Retry runs attempt with new transactions until one does not lose, and always ends: after a few losses others wait at the gate.
-// attempt ends its transaction and reports whether it lost to another. While a commit waits to be resolved, for room, memory or its turn,
-// the end of the context makes it return that error.
+// Retry runs attempt with a new transaction until one does not lose. It always ends: after sharedTries losses other
+// transactions wait at the gate, and after aloneTries more it returns ErrConflict. attempt ends its transaction and
+// reports whether it lost. If ctx ends while a commit waits for room, memory or its turn, before it is resolved, the
+// commit returns the context's error.
 func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost bool, err error)) error {
 	try := func(own *commit.Closed) (bool, error) {
 		tx, err := beginAttempt(e, o)
@@ -280,7 +290,8 @@ func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost
 			return err
 		}
 	}
-	// The gate stays closed between these tries: the first one may lose to commits that had passed it before.
+	// The gate stays closed between these tries: the first one may lose to commits that had passed the gate before it
+	// was closed.
 	own := e.committer.gate.Close(ctx)
 	defer e.committer.gate.Reopen(own)
 	for range aloneTries {
@@ -291,7 +302,7 @@ func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost
 	return fmt.Errorf("%w (lost %d times)", ErrConflict, sharedTries+aloneTries)
 }
 
-// cancelled returns the error of the transaction's context if that has ended.
+// cancelled returns the error of the transaction's context if the context has ended.
 func (tx *Tx) cancelled() error {
 	if tx.ctx == nil {
 		return nil
@@ -299,7 +310,7 @@ func (tx *Tx) cancelled() error {
 	return tx.ctx.Err()
 }
 
-// ended is closed when the context of a transaction ends; nil without one.
+// ended returns a channel that is closed when ctx ends; nil for no context.
 func ended(ctx context.Context) <-chan struct{} {
 	if ctx == nil {
 		return nil

@@ -1,18 +1,21 @@
-// Package mvcc runs transactions over the pages of one file: snapshots, write sets, conflict rules and the commit pipeline.
+// Package mvcc runs transactions over the pages of one file: snapshots, write sets, conflict rules, the commit
+// pipeline, recovery and background work.
 //
-// A transaction (Tx) reads the tree as of a Seq that it has registered, and its own writes before that. To commit it is resolved, without
-// a lock: it looks for commits since its snapshot that wrote its keys, and pushes its write set to the commit list. Whoever gets the
-// token drains the list into a batch with one Seq, logs the batch, applies it to the tree and syncs (see batch.go).
+// A transaction (Tx) reads the tree and the memtables as of a Seq, the number of a batch of commits, and its own
+// write set over them. To commit, it is resolved without a lock: its committer looks for newer commits that wrote its
+// keys, and pushes the write set to the commit list. The goroutine that gets the token becomes the leader: it drains
+// the list into a batch with one Seq, logs the batch, makes it visible and syncs the log (see batch.go).
 //
-// Two watermarks, both Seqs of batch ends: applied, at which updates begin, and durable, at which views begin in Durable mode.
+// Two watermarks hold the Seqs of batches. applied is the one at which updates begin; durable is the newest batch
+// that survives a power cut. A View begins at durable in Durable mode, else at applied.
 //
 // # Concurrency
 //
-// An Engine may be used by any number of goroutines, a Tx by one. The order of locks is at Engine; what the token protects is said at
-// each field.
+// Any number of goroutines may use an Engine; one goroutine at a time may use a Tx. The order of locks is at Engine.
+// Each field says what guards it; most fields belong to the holder of the token.
 //
 // # Failure
 //
-// An error while a batch is logged, applied or synced poisons the store: all who wait fail, nothing of the batch becomes visible, and
-// reading what is durable goes on.
+// An error while a batch is logged, merged or synced poisons the store: every commit that waits fails, and every
+// later one. In Durable mode no View sees the failed batch. Reading what is durable goes on.
 package mvcc

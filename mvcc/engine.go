@@ -16,9 +16,9 @@ import (
 type Durability uint8
 
 const (
-	Durable      Durability = iota // synced: survives a power cut
-	WriteThrough                   // with the system: survives the process
-	Buffered                       // in memory, written and synced within FlushInterval
+	Durable      Durability = iota // synced to the device: survives a power cut
+	WriteThrough                   // handed to the operating system: survives the process
+	Buffered                       // in memory; written and synced within FlushInterval
 )
 
 // MaxValue is the largest value in bytes: 4 GiB.
@@ -28,42 +28,46 @@ const MaxValue = btree.MaxValue
 type Options struct {
 	Store         logstore.Options
 	Durability    Durability
-	FlushInterval time.Duration   // Buffered: longest time that a commit is in memory only
+	FlushInterval time.Duration   // Buffered: longest time that a commit is in memory only, before it is written and synced
 	MemoryLimit   int64           // bytes for versions in memory and write sets
-	RedoLimit     int64           // bytes of log to redo at open before a flush is due
+	RedoLimit     int64           // bytes of log that Open may have to redo, above which a flush is due
 	Leases        LeaseOptions    // how transactions hold their snapshots
-	Events        *event.Hub      // nil, or told what happens
-	Manual        bool            // no background goroutine: tests step background work themselves
+	Events        *event.Hub      // receives events; nil for none
+	Manual        bool            // no background goroutines: tests call each step of background work themselves
 	Step          func(StepPoint) // tests: called between the steps of background work
-	StepPages     int             // tests: most pages of such a step; 0 = as it suits
-	Shares        MemoryShares    // tests: parts of MemoryLimit
+	StepPages     int             // tests: most pages of such a step; 0 for the default
+	Shares        MemoryShares    // tests: shares of MemoryLimit
 	Thresholds                    // tests
 }
 
-// Thresholds are lower in tests, so that little data takes every path. 0 = as it suits.
+// Thresholds are set lower in tests, so that little data takes every path. 0 stands for the default, which follows
+// "default" below.
 type Thresholds struct {
-	RedoBehind int   // least records that are redone behind Open: else 8,192, and with Manual none
-	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
-	// BackgroundOps are the least entries that the tree lacks and that are merged in the background: else 32,768, and with Manual none.
+	RedoBehind int   // fewest records that are redone in the background after Open. Default 8,192; never if Manual
+	PartBytes  int64 // dirty bytes that one part of a flush should cover, whatever else is due. Default 4 MiB
+	// BackgroundOps is the fewest memtable entries that are merged in the background. Default 32,768, or more (see
+	// backgroundFrom); never if Manual.
 	BackgroundOps int
-	Lag           int64 // bytes of redo that any flush may leave behind its base, but for those of Close: else those of background work alone, while commits go on
-	DeferOps      int   // least ops of a synced batch that the tree may lack for longer: else 256
-	ScanOften     int   // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
-	KeepInline    bool  // values that fit their leaf are in it, whatever their length: for what is about large trees
-	CutFrom       int64 // least records of a range that is cut: else 4,097
-	SyncBeside    bool  // groups of several committers are synced beside the next one, whatever the device takes for that
-	LastSlots     int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
+	// Lag is how many bytes of redo any flush except those of Close may leave behind its base. Default: only flushes
+	// of background work may do so, while commits go on.
+	Lag        int64
+	DeferOps   int   // fewest ops of a synced batch that may stay unmerged for longer. Default 256
+	ScanOften  int   // scans of a leaf's values out of key order, after which the values are put in order. Default 8; never if Manual
+	KeepInline bool  // values that fit into their leaf are stored in it, whatever their length: for tests of large trees
+	CutFrom    int64 // fewest records of a range that is cut, not deleted one by one. Default 4,097
+	SyncBeside bool  // groups of several committers are synced while the next one is made, however long a sync takes
+	LastSlots  int   // of the table hash(key) -> last Seq; a power of two. Default 2 MiB worth of them
 }
 
-// MemoryShares say where memory goes: parts of MemoryLimit in bytes, of which 0 is the default of each, and whose it is.
+// MemoryShares split MemoryLimit, in bytes; 0 stands for the default share.
 type MemoryShares struct {
-	WriteSets int64 // in memory, above which the larger ones are spilled: a quarter
-	Batch     int64 // of versions, above which a large batch writes pages early: half
+	WriteSets int64 // write sets in memory, above which the larger ones are spilled. Default a quarter
+	Batch     int64 // versions in memory, above which a large batch writes pages early. Default half
 
-	Versions *btree.MemoryPool // that versions get their memory from and leave it to; nil: the system
+	Versions *btree.MemoryPool // where versions get their memory from and return it to; nil: the system
 }
 
-// Sentinels of this layer, for errors.Is.
+// Errors of this package, for errors.Is.
 var (
 	ErrConflict       = errors.New("flashdbm: another transaction has changed what this one depends on; run it again")
 	ErrSnapshotTooOld = logstore.ErrTooOld
@@ -72,27 +76,28 @@ var (
 
 const lastSlots = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 MiB
 
-// Engine runs transactions over the pages of one file. It wires the parts together, each of which has its own state, and uses only those
-// that are listed before it:
+// Engine runs transactions over the pages of one file. It wires its parts together. Each part has its own state and
+// uses only parts that are listed before it, so no call goes upwards:
 //
 //	file         the options, the log, and the pages of the tree
-//	marks        up to which commit updates and views read
-//	readers      who is in the registry of snapshots, and who else uses the engine
+//	marks        the watermarks: up to which batch updates and Views read
+//	readers      the registry of snapshots, and who else uses the engine
 //	token        the right to append to the log and to change the tree
 //	room         pages of the file that are reserved for what is dirty
 //	log          redo on its way to the log
 //	tree         memtables, merges, versions of the tree
-//	pressure     how much waits to be written, and what is due
-//	checkpoints  checkpoints, and space that goes back to the file system behind them
+//	pressure     how much waits to be written, and what background work is due
+//	checkpoints  checkpoints, and the space that goes back to the file system after them
 //	flusher      flushes and folds
-//	cleaner      moves what lives out of segments that are mostly dead
-//	maintenance  when to do which of that
-//	admission    how long a commit waits for memory, room and redo before it is resolved
-//	committer    the commit list and what its leader does
+//	cleaner      moves live pages and values out of segments that are mostly dead
+//	maintenance  decides when to do which background work
+//	admission    backpressure: how long a commit waits for memory, room and redo before it is resolved
+//	committer    the commit list, and what the leader does with it
 //	recovery     from the log to a tree and memtables
 //
-// Order of locks, outermost first: gate.alone, checkpoints.mu, the token, token.syncing, that of marks, then those of the store (growing, syncing, space).
-// Nothing that waits for the token is called with that of marks held.
+// Order of locks, outermost first: the gate's right to be alone, checkpoints.mu, the token, token.syncing, the lock
+// of marks, then those of the store (growing, syncing, space). Nobody who holds the lock of marks waits for the
+// token.
 type Engine struct {
 	file
 	marks       watermarks
@@ -110,7 +115,7 @@ type Engine struct {
 	committer   committer
 	recovery    recovery
 
-	opened  logstore.Addr // pages that the file had when it was opened
+	opened  logstore.Addr // length of the file in pages when it was opened
 	glances *sync.Pool    // of *Tx
 }
 
@@ -136,7 +141,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	}
 	e.recovery.stats.Duration = time.Since(begin)
 	e.known.tell(e.recovery.stats)
-	if r := &e.recovery.stats; !r.Created && !opts.Store.Beside { // which loads again and again, and may meet a group that is being written
+	if r := &e.recovery.stats; !r.Created && !opts.Store.Beside { // a Beside engine loads again and again, and may meet a group that is being written
 		e.post(event.Event{Kind: event.Recovery, Took: r.Duration, Count: r.Records, Dropped: r.DroppedTail})
 	}
 	e.opened = store.End()
@@ -154,11 +159,12 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close refuses what would begin, waits for what is open, writes what is in memory, checkpoints and closes the file. Of a poisoned
-// engine it returns the error. A second call does nothing.
+// Close refuses new transactions, waits for open ones, writes what is in memory, checkpoints and closes the file. If
+// the engine has failed, Close returns that error. A second call does nothing.
 //
-// Whatever uses the engine is in the registry of snapshots, or active, or among the unpinned. It registers first and then looks at closed; Close
-// sets closed and then looks at the registry: one of them sees the other.
+// No user is missed. Every user of the engine is in the registry of snapshots, counted in readers.active, or counted
+// in readers.unpinned. It first makes itself known there and then reads readers.closed; Close first sets closed and
+// then looks there. So at least one of the two sees the other.
 func (e *Engine) Close() error {
 	if !e.readers.closed.CompareAndSwap(false, true) {
 		return nil
@@ -176,7 +182,7 @@ func (e *Engine) Close() error {
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
 		if err = e.maintenance.closeClean(e.opened); err == nil {
-			err = e.Failed() // in what may fail without harm, as giving space back
+			err = e.Failed() // of something that may fail without harm, such as giving space back
 		}
 	}
 	e.pages.Close()
@@ -187,7 +193,7 @@ func (e *Engine) Close() error {
 	return err
 }
 
-// Use calls fn with the engine kept open.
+// Use calls fn and keeps the engine open until fn returns. ErrClosed if the engine is closed already.
 func (e *Engine) Use(fn func() error) error {
 	slot, err := e.readers.enter()
 	if err != nil {
@@ -197,7 +203,8 @@ func (e *Engine) Use(fn func() error) error {
 	return fn()
 }
 
-// Sync makes all commits that have returned durable, also those that nobody waits for.
+// Sync makes all commits that have returned durable, including those of CommitAsync that have returned and are not
+// settled yet.
 func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil

@@ -7,31 +7,40 @@ import (
 	"flashdbm/logstore"
 )
 
-// A group takes whole pages. One whose redo fills little of its last page costs that page, and brings the next flush as much nearer as a
-// full one: redo is counted in pages. So a batch leaves what would not fill its last page to the next batch, the newest commits first, which
-// wait one sync longer.
+// A group takes whole pages. If its redo fills little of its last page, the group still costs that page, and brings
+// the next flush as much nearer as a full page would, because redo is counted in pages. So a batch leaves the commits
+// that would not fill its last page, the newest ones, to the next batch. These wait one sync longer.
 //
-// Batches come the faster the smaller they are, where most of the time goes to the processors. Where it goes to the device, committers
-// that are a few more than a page has room for would have each sync serve a page full, and not all of them. Then only half a page or less
-// is left, and the next batch takes all.
+// If most time goes to the processors, smaller batches follow each other faster, and leaving commits costs little. If
+// most time goes to the device (slow), and there are slightly more committers than one page has room for, each sync
+// would serve one page full of them instead of all. Then commits are left only if they take half a page or less, and
+// the next batch takes all.
 //
-//   - Who is left has not been drained, as far as anyone can see: it is undrained before the batch gets its Seq, and who gives up the token
-//     finds it in the list and wakes the newest one with the token, as if it had come later.
-//   - None is left twice: a page has room for all who are left, and they are the oldest of the next batch, which takes a page full or all.
-//   - The leader's own commit is not left: it returns when its batch is settled. It is none of the newest, as others come while it yields.
-//     Where groups are synced beside the next one it is, and may be left: then its committer waits as the others do.
-//   - None is left of a batch whose newest commit nobody waits for. Such commits come as others are called back, all at once: with 50 of 100
-//     bytes under way each sync covered a page full of them, 34, and now 48.
-//   - What counts is what the commits take without those of the same keys. So a batch of hot keys may leave some for nothing.
+//   - A commit that is left was never drained, as far as others can see: it is undrained before the batch gets its
+//     Seq. Whoever passes the token on finds it in the list and hands the token to the newest committer there, as if
+//     the commit had been pushed later.
+//   - No commit is left twice: those that are left fit on one page and are the oldest of the next batch, which takes
+//     a page full or everything.
+//   - The leader's own commit is not left, because the leader returns when its batch is settled. It is rarely among
+//     the newest, as others push while the leader yields. If groups are synced beside the next one, it may be left,
+//     and its committer then waits as the others do.
+//   - A batch leaves nothing if its newest commit is asynchronous (nobody waits for it). Such commits arrive all at
+//     once when others are called back: with 50 of 100 bytes under way, each sync covered a page full of them, 34,
+//     and covers 48 without.
+//   - Sizes are those of the commits one by one. A batch that writes the same keys often takes less, and may leave
+//     commits for nothing.
 const (
 	fillPages = 4 // a longer group loses little with its last page
-	fillShare = 2 // of the last page, where the device is slow
-	gapShare  = 8 // of a page: less is gained than the wait costs where large commits would leave a larger gap, or the last page has no larger one
+	fillShare = 2 // of the last page: with a slow device, commits are left only if they take at most half of it
+	// gapShare: commits are left only if the gap in the last page is at least an eighth of a page, and the gap that
+	// leaving them makes in the page before (large commits make large ones) is at most an eighth. Otherwise less is
+	// gained than the wait costs.
+	gapShare = 8
 )
 
-// fill leaves the newest of the commits drained to the next batch, if that is worth it, and returns the others, with own among them if it was
-// drained. slow is whether the device is, which does not count where groups are synced beside the next one: who is left is on the device next.
-// Token held, right behind the drain.
+// fill leaves the newest of the drained commits to the next batch, if that is worth it, and returns the others, own
+// among them if it was drained. slow reports whether most time goes to the device; it is false if groups are synced
+// beside the next one, where commits that are left are on the device next. Token held, right after the drain.
 func (c *committer) fill(nodes []*commitNode, own *commitNode, slow bool) []*commitNode {
 	again := c.left
 	c.left = false
@@ -68,33 +77,33 @@ func (c *committer) fill(nodes []*commitNode, own *commitNode, slow bool) []*com
 	return nodes[:kept]
 }
 
-// redoBytes returns what a commit takes of a record group, about.
+// redoBytes returns about how many bytes a commit takes in a record group.
 func (c *pushedCommit) redoBytes() int64 {
 	return c.set.RedoBytes() - redoBytesSpare*int64(c.set.Len())
 }
 
-// redoBytesSpare is what writeset.Set.RedoBytes counts too much for each short key.
+// redoBytesSpare is how much writeset.Set.RedoBytes overestimates each short key, in bytes.
 const redoBytesSpare = 4
 
-// device tells the time from batch to batch, and what part of it is spent waiting for syncs: averages, roughly, over some batches. Token
-// holder, but for took.
+// device measures the time from batch to batch, and the part of it that is spent waiting for syncs: moving averages
+// over about deviceBatches batches. Its fields belong to the token holder, except took.
 type device struct {
-	at          time.Time // of the last batch
+	at          time.Time // when the last batch began
 	all, synced time.Duration
 	beside      bool          // groups are synced beside the next one: see beside_sync.go
-	waited      time.Duration // then: that a finished group waits for the sync before
-	took        atomic.Int64  // nanoseconds of syncs without the token, since the last batch
+	waited      time.Duration // if beside: time that a finished group waits for the sync before
+	took        atomic.Int64  // nanoseconds of syncs without the token since the last batch
 }
 
 const (
-	deviceBatches = 16 // of which the averages are
-	deviceShare   = 2  // a device is slow if half of the time is spent waiting for it
-	deviceIdle    = time.Second
+	deviceBatches = 16          // batches that the averages cover
+	deviceShare   = 2           // a device is slow if half of the time is spent waiting for it
+	deviceIdle    = time.Second // a longer pause between batches is not counted
 )
 
 func (d *device) turn() { d.turnAt(time.Now()) }
 
-// turnAt is turn at a time. While nobody commits nothing is learnt of the device.
+// turnAt notes that a batch begins now. A pause without commits tells nothing about the device.
 func (d *device) turnAt(now time.Time) {
 	if since := now.Sub(d.at); since < deviceIdle {
 		d.all += since - d.all/deviceBatches
@@ -105,7 +114,7 @@ func (d *device) turnAt(now time.Time) {
 	}
 }
 
-// oneSync returns about how long a sync takes that a leader waits for; 0 where commits are not synced.
+// oneSync returns about how long one sync takes that a leader waits for; 0 before the first synced batch.
 func (d *device) oneSync() time.Duration {
 	if d.at.IsZero() {
 		return 0

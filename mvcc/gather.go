@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// gather makes ops of the write sets of the batch, in key order; of several writes of a key the last one counts. For each value that its
-// leaf has no room for it adds a run to g.
+// gather fills c.batch.ops with the ops of the batch's write sets, in key order; of several writes to one key the
+// last one counts. Each value that does not fit into a leaf becomes a run in g.
 func (c *committer) gather(g *logstore.Group) {
 	c.batch.ops, c.batch.opBytes, c.log.runs, c.batch.listed = c.batch.ops[:0], 0, c.log.runs[:0], c.batch.listed[:0]
 	if len(c.batch.nodes) == 1 {
@@ -34,7 +34,7 @@ func (c *committer) addOp(g *logstore.Group, en *writeset.Entry) {
 	c.batch.ops = append(c.batch.ops, op)
 }
 
-// mergeSets merges the write sets of the batch into entries.
+// mergeSets merges the batch's write sets into c.batch.entries, sorted by key, one entry per key.
 func (c *committer) mergeSets() {
 	c.batch.entries = c.batch.entries[:0]
 	for _, n := range c.batch.nodes {
@@ -54,15 +54,16 @@ func (c *committer) mergeSets() {
 	c.batch.entries = keep
 }
 
-// bornRun is a run of the group being built.
+// bornRun is a run of the group that is being built.
 type bornRun struct {
 	addr    logstore.Addr
 	payload int64
 }
 
-// logOps adds the redo of the ops to what waits for the log. That of a small batch is encoded into the memory of the active memtable, and the
-// ops then have their keys and values there: one copy, that of the log, serves readers and the tree too, and the write sets can be used again before
-// the batch is merged. It is so with small ones because those have much more memory than bytes.
+// logOps appends the redo of the ops to the redo that waits for the log. The redo of a small batch is encoded in the
+// memory of the active memtable, and the ops then refer to their keys and values there: one copy serves log, readers
+// and tree, and the write sets can be reused before the batch is merged. Only small batches are copied: their write
+// sets take much more memory than their keys and values do.
 func (c *committer) logOps() (copied bool) {
 	c.log.redoOps += uint64(len(c.batch.ops))
 	bound := c.batch.opBytes + len(c.batch.ops)*redo.MaxRecord
@@ -83,7 +84,8 @@ func (c *committer) logOps() (copied bool) {
 	return true
 }
 
-// writeRun adds the run of a long record: its value, or the list of its extents, behind its key if that is long.
+// writeRun adds the run of a long record to g: the part of a long key that is not in the leaf, then the value or the
+// list of its extents.
 func (c *committer) writeRun(g *logstore.Group, en *writeset.Entry) *btree.Ref {
 	ref := &btree.Ref{KeyLen: btree.RunKeyLen(en.Key)}
 	key := en.Key[:ref.KeyLen]
@@ -102,8 +104,9 @@ func (c *committer) writeRun(g *logstore.Group, en *writeset.Entry) *btree.Ref {
 	return ref
 }
 
-// bear notes the runs of a group just written, and the extents that it lists: they live from now on. Its batch is not shown yet, so readers
-// that come to them through a memtable are registered at the tree of the present view, or at a later one.
+// bear notes that the runs of a group just written, and the extents that it lists, are live from now on. The batch is
+// not shown yet, so readers that come to them through a memtable are registered at the tree of the present view or at
+// a later one. Token held.
 func (c *committer) bear(group uint64) {
 	birth := c.readers.views.Load()
 	c.log.bearRuns(group)
@@ -119,7 +122,7 @@ func (c *committer) bear(group uint64) {
 	c.batch.listed = c.batch.listed[:0]
 }
 
-// bearRuns notes the runs of a group just written. Token held.
+// bearRuns notes that the runs of a group just written are live. Token held.
 func (l *redoLog) bearRuns(group uint64) {
 	birth := l.readers.views.Load()
 	for _, r := range l.runs {

@@ -11,70 +11,77 @@ import (
 	"flashdbm/override"
 )
 
-// A commit is visible before the tree has it: its batch is logged and inserted into the active memtable, and readers find it there. Merging is
-// background work: it brings the entries of many batches into the tree in one go, so that each leaf is visited once, and no versions are made
-// that nobody could have read. No reader waits for it, or has anything merged.
+// A commit is visible before the tree has it: its batch is logged and inserted into the active memtable, where
+// readers find it. Merging brings the entries of many batches into the tree at once, so each leaf is visited once,
+// and no version of a page is made that nobody could read. Readers neither wait for a merge nor cause one.
 //
 // Invariants:
 //
-//  1. The newest view's Base <= applied: the tree has every commit up to Base. Those from there to applied are in the memtables.
-//  2. Entries stay as they are until nobody reads their table: see 3. Keys and values of small batches are in the table's own memory, those of
-//     others in their write sets, which are not used again before.
-//  3. A table whose entries the tree has retires with the view of that tree, at its Seq m: readers registered at m or above do not have it. It
-//     is used again once the horizon has reached m.
-//  4. Only what is durable is merged, where commits are synced. So no View needs an older tree than the newest.
-//  5. What depends on a tree with all commits takes the token by withMerged, which merges first: what logs values again, as redo of an older value
-//     must not follow that of a newer one, and most flushes, whose base is the end of the log then. What is committed while a flush goes on is above
-//     its base. Those of a load may have a base that lies further back: the tree has all commits up to that and none above it (tree.exact). Folds,
-//     checkpoints and the like take the token by withTree: the tree that there is will do.
+//  1. The newest view's Base <= applied. The tree has every commit up to Base; the memtables have those from there to
+//     applied.
+//  2. An entry does not change as long as a reader may have its table. Keys and values of small batches are in the
+//     table's own memory; those of other batches are in their write sets, which are not reused before.
+//  3. When the tree has all entries of a table, the table is retired at the Seq m of that version of the tree.
+//     Readers registered at m or above do not have the table; it is reused when the horizon has reached m.
+//  4. In Durable mode only durable entries are merged. So no View needs an older tree than the newest.
+//  5. Work that needs a tree with all commits takes the token by withMerged, which merges first. That is work which
+//     logs values again, because redo of an older value must not follow redo of a newer one; and most flushes, whose
+//     base is then the end of the log (what is committed during the flush is above its base). Flushes during a load
+//     may have an older base: the tree has all commits up to that base and none above it (tree.exact). Folds,
+//     checkpoints and the like take the token by withTree, and use the tree as it is.
 //
-// An error of a merge poisons the store. What is committed stays readable.
+// An error of a merge poisons the store. Committed data stays readable.
 type memtables struct {
-	redo  atomic.Pointer[redoTable]       // what Open has left to merge, before all else; nil for none. Read by anyone, written by the token holder
-	merge atomic.Pointer[backgroundMerge] // the one under way, if any; read by anyone, written by the token holder
+	redo  atomic.Pointer[redoTable]       // what Open has left to merge, before anything else; nil for none. Anyone reads it, the token holder writes it
+	merge atomic.Pointer[backgroundMerge] // the background merge under way; nil for none. Anyone reads it, the token holder writes it
 
-	// The rest belongs to the token holder.
+	// The other fields belong to the token holder.
 	active *overlay.Memtable
-	from   int            // of its entries: the first that the tree lacks
-	bytes  int64          // of keys and values that the tree lacks, of those of the active table
+	from   int            // index of the first entry of active that the tree lacks
+	bytes  int64          // bytes of keys and values of those entries
 	sorter overlay.Sorter // of the merge under way, if there is one
 
-	retired []retiredTable // the oldest first
+	retired []retiredTable // oldest first
 	spare   []*overlay.Memtable
-	freed   uint64 // no reader has entries up to this Seq
+	freed   uint64 // no reader has a table with entries up to this Seq
 
-	noBackground   int   // how many are about to need the tree: no background merge begins
-	backgroundFrom int   // entries that are merged in the background at least; never changed
-	worth          int64 // bytes of keys and values that the active table should have by then: see late
+	noBackground   int   // count of those who are about to need the tree: while it is above 0, beginMerge begins no background merge
+	backgroundFrom int   // fewest entries for a background merge; constant
+	worth          int64 // bytes of keys and values that active should have before a late merge: see worthMerging
 }
 
-// retiredTable is a table that readers registered below a version of the tree may have.
+// retiredTable is a table that only readers registered below the version tree may have.
 type retiredTable struct {
-	table *overlay.Memtable // nil: left to the collector
+	table *overlay.Memtable // nil: left to the garbage collector
 	tree  uint64
 }
 
 const (
-	mostEntries   = 192 << 10 // that the tree may lack; the more, the fewer visits of leaves,
-	mostAscending = 1 << 10   // but keys that ascend come to each leaf once anyway: little enough for the processor's nearest caches
-	entryLeaf     = 2560      // bytes of the version of a leaf: each entry may make one, as far as there are leaves
-	entriesSpare  = 40 << 20  // of MemoryLimit, of the rest of which entries may take half and such versions half, or entries all where there are no versions; with a small one each an eighth of it all
+	mostEntries   = 192 << 10 // entries that the tree may lack. More: fewer visits of leaves,
+	mostAscending = 1 << 10   // but ascending keys come to each leaf once anyway: few enough for the nearest caches of the processor
+	entryLeaf     = 2560      // bytes of the new version of a leaf. An entry may make one, as long as there are leaves
+	// entriesSpare is the part of MemoryLimit, in bytes, that neither entries nor new leaf versions may take. Each
+	// may take half of what is left, or entries all of it if there are no versions. With a small MemoryLimit each may
+	// take an eighth of the limit.
+	entriesSpare = 40 << 20
 
-	splitBytes = 1800 // of keys and values that make a leaf more: half a page
+	splitBytes = 1800 // bytes of new keys and values that add one leaf: half a page
 
-	copyBytes = logstore.BodySize // of the keys and values of a batch, up to which they are copied: see logOps. All batches that may share a page
+	// copyBytes is the most bytes of keys and values of a batch that are copied into the memtable: see logOps. It
+	// covers every batch that may share a page.
+	copyBytes = logstore.BodySize
 
-	// deferOps is the least size of a synced batch that is left unmerged for longer: smaller ones are merged while the next one is synced. Bulk
-	// loads are larger, and gain.
+	// deferOps is the fewest ops of a synced batch that stays unmerged for longer. Smaller batches are merged while
+	// the device writes the next one. Bulk loads have larger batches, and gain by merging later.
 	deferOps = 256
 
-	turnEntries = 1 << 10 // of a table that the tree has all of, from which on another one takes its place,
-	turnBytes   = 1 << 18 // or from this many bytes of keys and values
-	spareTables = 2       // none of which has had more than mostEntries: that memory would stay behind a load
-	keptRetired = 4       // tables; readers have the others to themselves
+	turnEntries = 1 << 10 // entries of a completely merged table from which on it is retired and another one becomes active,
+	turnBytes   = 1 << 18 // or bytes of its keys and values
+	spareTables = 2       // tables kept for reuse. None has had more than mostEntries: that memory would stay after a load
+	keptRetired = 4       // retired tables that are kept for reuse; older ones are left to their readers
 )
 
-// insert adds the ops of a batch to the active table. Token held, who moves applied next.
+// insert adds the ops of a batch to the active table. The caller holds the token and moves applied afterwards.
 func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64) {
 	for i := range ops {
 		t.active.Insert(&ops[i], writeset.HashKey(ops[i].Key), seq)
@@ -83,7 +90,7 @@ func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64) {
 	t.bytes += bytesOfOps
 }
 
-// list returns the tables that a view shows, the newest first.
+// list returns the tables of a view, newest first.
 func (t *memtables) list() []*overlay.Memtable {
 	all := make([]*overlay.Memtable, 1, 2)
 	all[0] = t.active
@@ -96,7 +103,7 @@ func (t *memtables) list() []*overlay.Memtable {
 	return all
 }
 
-// turn returns an empty table.
+// turn returns an empty table, one that was used before if there is one.
 func (t *memtables) turn() *overlay.Memtable {
 	if n := len(t.spare); n > 0 {
 		m := t.spare[n-1]
@@ -109,7 +116,8 @@ func (t *memtables) turn() *overlay.Memtable {
 // lacksNothing reports whether the tree has all commits.
 func (t *memtables) lacksNothing() bool { return t.rest() == 0 && !t.merging() && t.redo.Load() == nil }
 
-// merged notes that a version of the tree has all commits up to base, before the view says so.
+// merged notes that a version of the tree has all commits up to base. It is called before the view of that version is
+// published.
 func (t *memtables) merged(tree, base uint64) {
 	n := t.active.Upto(base)
 	if n < t.active.Len() {
@@ -126,7 +134,7 @@ func (t *memtables) merged(tree, base uint64) {
 	}
 }
 
-// retire gives up a table that is in no view of a version of the tree from the given one on.
+// retire gives up a table that no view of the given version of the tree, or of a later one, has.
 func (t *memtables) retire(m *overlay.Memtable, tree uint64) {
 	t.retired = append(t.retired, retiredTable{m, tree})
 	if n := len(t.retired) - keptRetired; n > 0 {
@@ -134,7 +142,7 @@ func (t *memtables) retire(m *overlay.Memtable, tree uint64) {
 	}
 }
 
-// reclaim takes back the tables that no reader has: none is registered below the horizon.
+// reclaim takes back the retired tables that no reader has: no reader is registered below the horizon.
 func (t *memtables) reclaim(horizon uint64) {
 	n := 0
 	for ; n < len(t.retired) && t.retired[n].tree <= horizon; n++ {
@@ -147,7 +155,8 @@ func (t *memtables) reclaim(horizon uint64) {
 	t.retired = slices.Delete(t.retired, 0, n)
 }
 
-// lacking returns how many entries the tree lacks, those of the merge under way too, and the bytes of their keys and values.
+// lacking returns how many entries the tree lacks, with those of the merge under way, and the bytes of their keys and
+// values.
 func (t *memtables) lacking() (entries, bytes int64) {
 	entries, bytes = int64(t.active.Len()-t.from), t.bytes
 	if m := t.merge.Load(); m != nil {
@@ -156,24 +165,25 @@ func (t *memtables) lacking() (entries, bytes int64) {
 	return entries, bytes
 }
 
-// merging reports whether there is a merge under way.
+// merging reports whether a background merge is under way.
 func (t *memtables) merging() bool { return t.merge.Load() != nil }
 
-// rest returns how many entries are in no merge yet.
+// rest returns how many entries no merge has taken yet.
 func (t *memtables) rest() int { return t.active.Len() - t.from }
 
-// inOrder reports whether the entries that are in no merge yet are many of a load in order: of one batch alone the keys ascend in any case.
+// inOrder reports whether the entries that no merge has taken yet are those of a load in key order: they are many,
+// ascend, and come from more than one batch. The keys of a single batch always ascend.
 func (t *memtables) inOrder() bool {
 	return t.rest() >= mostAscending && t.active.Ascends() && t.active.Seq(t.from) != t.active.Seq(t.active.Len()-1)
 }
 
-// keys returns how many keys the entries have that are in no merge yet, about.
+// keys returns about how many distinct keys the entries have that no merge has taken yet.
 func (t *memtables) keys() int { return min(t.active.Keys(), t.rest()) }
 
-// Pending reports whether commits are visible that the tree does not have yet.
+// lags reports whether commits are visible that the tree does not have yet.
 func (t *tree) lags() bool { return t.readers.views.newest.Load().Base < t.marks.applied.Load() }
 
-// merge brings what the tree lacks into it. Token held.
+// merge brings everything that the tree lacks into it. Token held.
 func (t *tree) merge() error {
 	tables := &t.tables
 	t.logFirst()
@@ -189,10 +199,11 @@ func (t *tree) merge() error {
 	return t.mergeUpto(tables.active.Len())
 }
 
-// mergeAll is merge for who does not have the token.
+// mergeAll is merge for a caller without the token.
 func (t *tree) mergeAll() error { return t.withMerged(t.Failed) }
 
-// mergeDurable is merge of what is durable, where commits are synced. Token held.
+// mergeDurable merges the durable entries in Durable mode; in other modes, and while redo of Open is left, it is
+// merge. Token held.
 func (t *tree) mergeDurable() error {
 	if t.opts.Durability != Durable || t.tables.redo.Load() != nil {
 		return t.merge()
@@ -202,14 +213,15 @@ func (t *tree) mergeDurable() error {
 		return err
 	}
 	to := t.tables.active.Upto(t.marks.durable.Load())
-	if to <= t.tables.from || !t.numbered(to) { // then behind the next batch
+	if to <= t.tables.from || !t.numbered(to) { // else with the next batch
 		return nil
 	}
 	return t.mergeUpto(to)
 }
 
-// nextTree returns the number of the version of the tree that gets all commits up to base: base, unless background work has made one of a higher
-// number since that commit. Then it is the next Seq, and no commit has that. Token held, between two batches.
+// nextTree returns the number of the version of the tree that will have all commits up to base. That is base, unless
+// background work has made a version with a higher number since that commit: then it is the next Seq, which no commit
+// has. Token held, between two batches.
 func (t *tree) nextTree(base uint64) uint64 {
 	if base > t.pages.Seq() {
 		return base
@@ -221,11 +233,11 @@ func (t *tree) nextTree(base uint64) uint64 {
 	return next
 }
 
-// numbered reports whether the version of the tree that gets the first entries of the active table needs no Seq of its own. Then it may be made
-// while a batch has its Seq and is not shown yet.
+// numbered reports whether the version of the tree that gets the entries below to of the active table needs no Seq of
+// its own. Such a version may be made while a batch has its Seq and is not shown yet.
 func (t *tree) numbered(to int) bool { return t.tables.active.Seq(to-1) > t.pages.Seq() }
 
-// mergeUpto merges the entries of the active table up to the given number, which is between two batches.
+// mergeUpto merges the entries below to of the active table; to lies between two batches. Token held.
 func (t *tree) mergeUpto(to int) error {
 	tables := &t.tables
 	if to <= tables.from {
@@ -248,15 +260,15 @@ func (t *tree) mergeUpto(to int) error {
 	return nil
 }
 
-// forgetLarge lets go of the memory in which that number of entries was sorted, if they were those of a large transaction, or of a load: it would stay
-// behind that for good.
+// forgetLarge frees the memory in which that number of entries was sorted, if they were those of a large transaction
+// or of a load: else it would be kept for good.
 func (t *memtables) forgetLarge(entries int) {
 	if entries > 2*mostEntries {
 		t.sorter = overlay.Sorter{}
 	}
 }
 
-// lackingPages bounds the pages that merging makes dirty.
+// lackingPages bounds the pages that merging would make dirty.
 func (t *tree) lackingPages() int64 {
 	entries, size := t.tables.lacking()
 	if entries == 0 {

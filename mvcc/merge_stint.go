@@ -2,24 +2,27 @@ package mvcc
 
 import "time"
 
-// Merging all that the memtables may have takes 200 ms and more where keys come in no order. No commit is to wait so long for background work:
+// Merging everything that memtables may hold takes 200 ms and more if the keys are in random order. No commit should
+// wait so long for background work:
 //
-//   - Where there are many ops, background work has them merged without the token, as those of a load are: see backgroundMerge.
-//   - Else it merges stintOps at a time, and lays the token down between. One batch of commits gets it each time, so what is left
-//     becomes less unless batches are larger than that.
-//   - Whoever merges much with the token in hand all the same, as a commit does that finds the memtables crowded, logs first what Buffered
-//     commits have left in memory. So a sync of those needs no token.
-//   - A sync that does need it does not queue for it: whoever has the token logs before passing it on. See logBuffered.
+//   - If many entries wait, they are merged without the token, as those of a load are: see backgroundMerge.
+//   - Otherwise background work merges stintOps entries at a time and passes the token on in between. One batch of
+//     commits gets it each time, so the backlog shrinks unless batches are larger than stintOps.
+//   - A token holder that must merge much at once, such as a leader that finds the memtables crowded, first logs what
+//     Buffered commits have left in memory. So a sync of those commits needs no token meanwhile.
+//   - A sync that does need the token does not queue for it: it asks the holder to log before passing the token on.
+//     See logBuffered.
 const (
-	stintOps    = 4096 // ops that are merged under one token: 4 ms, and 40 where no leaf is in a cache
+	stintOps    = 4096 // entries that are merged under one token: takes 4 ms, or 40 ms if no leaf is in a processor cache
 	mostStints  = 2 * mostEntries / stintOps
 	longestPoll = time.Millisecond
 )
 
-// mergeInStints merges until no more than stintOps are left, and lays the token down between. Token held, for background work.
+// mergeInStints merges until at most stintOps entries are left, and passes the token on in between. For background
+// work. Token held.
 func (t *tree) mergeInStints() {
 	tables := &t.tables
-	tables.noBackground++ // all of it would be waited for with the token in hand
+	tables.noBackground++ // a background merge begun by thin would take all entries, and would be waited for with the token in hand
 	defer func() { tables.noBackground-- }()
 	for n := 0; n < mostStints && !t.readers.ending.Load(); n++ {
 		switch {
@@ -45,7 +48,8 @@ func (t *tree) mergeInStints() {
 	}
 }
 
-// stint returns the end of the batches that have the next stintOps entries; a larger batch is a stint of its own. Token held.
+// stint returns the end of the batches that contain the next stintOps entries. A larger batch is a stint of its own.
+// Token held.
 func (t *memtables) stint() (to int) {
 	if to = t.from + stintOps; to >= t.active.Len() {
 		return t.active.Len()
@@ -56,14 +60,16 @@ func (t *memtables) stint() (to int) {
 	return t.active.Upto(t.active.Seq(t.from))
 }
 
-// logFirst logs what Buffered commits have left in memory, for a token holder who is about to merge for long. An error has poisoned the store.
+// logFirst logs what Buffered commits have left in memory, if the token holder is about to merge for long. An error
+// has poisoned the store.
 func (t *tree) logFirst() {
 	if tables := &t.tables; t.log.waiting() > 0 && (tables.merging() || tables.rest() > stintOps) {
 		_ = t.log.writeRedo()
 	}
 }
 
-// logBuffered returns once the log has all commits that have returned. If somebody has the token, that holder sees to it before passing it on.
+// logBuffered returns when the log has all commits that have returned. If somebody holds the token, that holder logs
+// them before passing it on.
 func (l *redoLog) logBuffered() error {
 	for wait := 10 * time.Microsecond; l.unlogged.Load(); wait = min(2*wait, longestPoll) {
 		if err := l.Failed(); err != nil {
@@ -78,15 +84,15 @@ func (l *redoLog) logBuffered() error {
 	return nil
 }
 
-// logAndPut logs what Buffered commits have left in memory and passes the token on.
+// logAndPut logs what Buffered commits have left in memory, and passes the token on. Token held.
 func (l *redoLog) logAndPut() (err error) {
 	defer l.token.pass(true)
 	defer l.protect(&err)
 	return l.writeRedo()
 }
 
-// logIfWanted logs what Buffered commits have left in memory if a sync waits for that. Token held, about to pass it on. An error has
-// poisoned the store, which is what the sync returns.
+// logIfWanted logs what Buffered commits have left in memory if a sync waits for that. Called by a token holder about
+// to pass the token on. An error has poisoned the store, and the sync returns it from there.
 func (l *redoLog) logIfWanted() {
 	if l.wanted.Load() {
 		l.wanted.Store(false)

@@ -10,35 +10,36 @@ import (
 	"flashdbm/override"
 )
 
-// backgroundMerge is a merge of a sealed memtable, by a goroutine of its own while commits go on: a load has work for two processors then. It
-// begins when a batch does, and is settled by whoever needs the tree, or by a later batch.
+// backgroundMerge merges a sealed memtable in a goroutine of its own while commits go on, so that a load uses two
+// processors. A leader begins it before a batch. A later leader, or whoever needs the tree first, takes over its
+// result (settleMerge).
 //
 // Invariants:
 //
-//  1. From its beginning until it is settled, the tree is its own: what is dirty or in limbo, and the memory of versions. The token holder
-//     goes by the sizes that were noted before, until it has called settleMerge, as merge does first of all. A flush writes its parts beside
-//     it, and waits for it before it installs them.
-//  2. Views show its table until it is settled; then one is published with the tree that has it.
-//  3. There is one at a time, and its end is waited for in any case.
+//  1. From its beginning until settleMerge the merge owns the tree: dirty pages, pages in limbo, and the memory of
+//     versions. The token holder uses the sizes that were noted before (tree.sizes) until it has called settleMerge,
+//     which merge does first. A flush may write its parts during the merge, and waits for it before it installs them.
+//  2. Views show the merge's table until settleMerge, which publishes a view of the new tree without that table.
+//  3. One background merge runs at a time, and its end is always waited for.
 type backgroundMerge struct {
 	table *overlay.Memtable
-	from  int      // of its entries: the first that the tree lacks
-	keys  int      // of them, each once
-	upto  treeBase // and the group that carries that batch, the newest one when this merge began
-	tree  uint64   // number of the version that it makes
-	bytes int64    // of keys and values that the tree lacks
+	from  int      // index of the first of its entries that the tree lacks
+	keys  int      // distinct keys of those entries, about
+	upto  treeBase // last batch of the table, and the group that carries it: the newest group when this merge began
+	tree  uint64   // number of the version that the merge makes
+	bytes int64    // bytes of keys and values of those entries
 	sizes treeSizes
-	done  chan struct{} // closed at its end; what follows is to be read behind that
+	done  chan struct{} // closed at its end; the fields below may be read after that
 	added int64
 	err   error
 }
 
 const (
-	backgroundOps    = 32 << 10        // least entries that are merged in the background,
-	backgroundSynced = mostEntries / 2 // and where commits are synced, which wait for the device: fewer visits of leaves count more
+	backgroundOps    = 32 << 10        // fewest entries for a background merge,
+	backgroundSynced = mostEntries / 2 // and in Durable mode, where commits wait for the device: fewer visits of leaves matter more than an early merge
 )
 
-// backgroundFrom returns how many entries the tree has to lack before they are merged in the background.
+// backgroundFrom returns how many entries the tree must lack before they are merged in the background.
 func backgroundFrom(o *Options) int {
 	switch {
 	case o.BackgroundOps > 0:
@@ -51,8 +52,9 @@ func backgroundFrom(o *Options) int {
 	return backgroundOps
 }
 
-// beginMerge seals the active table and begins to merge it, if that is worth a goroutine, and reports whether it did. Token held, before a
-// batch: all that is committed is durable where commits are synced.
+// beginMerge seals the active table and begins to merge it in the background, and reports whether it did. Entries in
+// ascending order are not worth a goroutine. Token held, before a batch: in Durable mode everything committed is
+// durable.
 func (t *tree) beginMerge() bool {
 	tables := &t.tables
 	if tables.active.Ascends() || tables.noBackground > 0 {
@@ -61,8 +63,9 @@ func (t *tree) beginMerge() bool {
 	return t.seal()
 }
 
-// seal is beginMerge in any case, unless there is nothing to merge, or other than the active table has to be merged before. What waits for the log
-// is logged first, so that the table ends where a group does.
+// seal does the same even for ascending entries. It reports false if there is nothing to merge, a merge is under way,
+// redo of Open is left to merge, or logging fails. Buffered redo is logged first, so that the table ends where a
+// group ends. Token held.
 func (t *tree) seal() bool {
 	tables := &t.tables
 	if tables.rest() == 0 || tables.merging() || tables.redo.Load() != nil || t.log.writeRedo() != nil {
@@ -72,7 +75,7 @@ func (t *tree) seal() bool {
 	last := sealed.Len()
 	base := sealed.Seq(last - 1)
 	m := &backgroundMerge{table: sealed, from: tables.from, keys: tables.keys(), tree: t.nextTree(base), bytes: tables.bytes, sizes: t.sizes(),
-		upto: treeBase{base, t.store.CloseGroup(), t.log.bytes.Total()}, done: make(chan struct{}), err: errBroken} // should something panic
+		upto: treeBase{base, t.store.CloseGroup(), t.log.bytes.Total()}, done: make(chan struct{}), err: errBroken} // errBroken stays if the merge panics
 	pages := t.pages.Begin(m.tree)
 	tables.active, tables.from, tables.bytes = tables.turn(), 0, 0
 	tables.merge.Store(m)
@@ -91,14 +94,15 @@ func (t *tree) seal() bool {
 	return true
 }
 
-// awaitMerge waits for the end of the merge under way, for who is going to need the tree: with the token in hand others would wait too.
+// awaitMerge waits for the end of the merge under way. A caller that will need the tree calls it before it takes the
+// token: waiting with the token in hand would make commits wait too.
 func (t *tree) awaitMerge() {
 	if m := t.tables.merge.Load(); m != nil {
 		<-m.done
 	}
 }
 
-// settleMerge takes over what the merge under way has done, once it is at its end. Token held.
+// settleMerge waits for the merge under way and takes over its result. Token held.
 func (t *tree) settleMerge() {
 	tables := &t.tables
 	m := tables.merge.Load()
@@ -121,7 +125,7 @@ func (t *tree) settleMerge() {
 	}
 }
 
-// ended reports whether the merge need not be waited for.
+// ended reports whether the merge is at its end.
 func (m *backgroundMerge) ended() bool {
 	select {
 	case <-m.done:
@@ -131,12 +135,13 @@ func (m *backgroundMerge) ended() bool {
 	}
 }
 
-// thin merges as much as may not wait any longer, and has much of the rest merged in the background. Token held.
+// thin makes room in the memtables before a batch: it settles a background merge that has ended, and if the memtables
+// are worth merging or crowded it begins another one or, if it must, merges at once. Token held.
 func (t *tree) thin() error {
 	tables := &t.tables
 	if tables.merging() && (!t.opts.Manual && tables.merge.Load().ended() || t.crowded()) {
 		t.settleMerge()
-		if err := t.Failed(); err != nil { // a commit that is buffered would not notice
+		if err := t.Failed(); err != nil { // a Buffered commit would not notice
 			return err
 		}
 	}
@@ -144,7 +149,7 @@ func (t *tree) thin() error {
 	if !crowded && !much {
 		return nil
 	}
-	t.token.awaitSync() // of the batch before
+	t.token.awaitSync() // of the batch before, so that in Durable mode everything committed is durable
 	if much && t.beginMerge() || !crowded {
 		return nil
 	}

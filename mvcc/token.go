@@ -6,34 +6,37 @@ import (
 	"flashdbm/lockfree"
 )
 
-// token is the right to append to the log and to change the tree. It is a lock that is handed over: whoever gives it up passes it to
-// background work that waits, else to the newest committer that waits, else lays it down.
+// token is the right to append to the log and to change the tree. It is a lock that is handed over: its holder passes
+// it to background work that waits, else to the committer of the newest commit that waits, else lays it down.
 //
-// held is the lock. A committer that has pushed its node either takes the token or is woken: by the leader that settles its commit, or with
-// the token in hand. No wake is lost: the holder looks for waiters after laying the token down and takes it up again if there are any, and a
-// waiter looks for the token after it has made itself known (a committer by its push, background work by waiting). Which node was drained
-// last only the holder knows. Who has laid the token down goes by what it was then: if another holder has drained more since, it may take
-// the token up for nothing.
+// held is the lock. A committer that has pushed its node either takes the token or is woken, with settled by the
+// leader of its batch, or with lead and the token. No wake is lost: a holder looks for waiters after it has laid the
+// token down, and takes it up again if there are any; a waiter looks at the token after it has made itself known, a
+// committer by its push and background work by waiting. Only the holder knows which node was drained last. After
+// laying the token down, it uses the node it knew; if another holder has drained more since, it may take the token up
+// for nothing.
 //
-// A leader may pass the token on before it syncs its group, see beside_sync.go. Until that sync has ended, committers below enough sleep and are
-// not handed the token. None of them sleeps for ever: a committer pushes, then looks at enough; who syncs sets enough to 0, then takes up the
-// token, if it lies there, and passes it on as any holder does. One of them sees the other.
+// A leader may pass the token on before it syncs its group: see beside_sync.go. Until that sync has ended, committers
+// whose number is below enough sleep, and are not handed the token. None sleeps for ever: a committer pushes and then
+// reads enough; the syncing leader sets enough to 0, then takes the token if it is free and passes it on as any
+// holder does. At least one of the two sees the other.
 type token struct {
 	held    atomic.Bool
-	waiting atomic.Int32                 // background goroutines that wait or are about to
-	handed  chan struct{}                // the token, to background work; room for one
-	commits *lockfree.List[pushedCommit] // that wait for a leader
-	before  func()                       // what a holder does before it gives the token up
+	waiting atomic.Int32                 // background goroutines that wait for the token, or are about to
+	handed  chan struct{}                // hands the token to background work; room for one
+	commits *lockfree.List[pushedCommit] // the commit list
+	before  func()                       // called by a holder before it gives the token up
 
 	enough  atomic.Uint64 // number of the commit with which the next group is large enough; 0 while no leader syncs without the token
-	syncing chan struct{} // full while a leader syncs without the token, who has filled it with the token in hand; who has it waits for no token
+	syncing chan struct{} // full while a leader syncs without the token. The leader fills it while it holds the token; whoever has it waits for no token
 }
 
 func (t *token) init(commits *lockfree.List[pushedCommit], before func()) {
 	t.handed, t.commits, t.before, t.syncing = make(chan struct{}, 1), commits, before, make(chan struct{}, 1)
 }
 
-// take takes the token for background work, and waits for the sync under way: where commits are synced, all that are in the log are durable.
+// take takes the token for background work and waits for a sync that is under way: in Durable mode, everything in the
+// log is durable then.
 func (t *token) take() {
 	defer t.awaitSync()
 	if t.try() {
@@ -47,11 +50,11 @@ func (t *token) take() {
 	<-t.handed
 }
 
-// try takes the token if nobody has it.
+// try takes the token if it is free.
 func (t *token) try() bool { return t.held.CompareAndSwap(false, true) }
 
-// tryFor is try for a committer that has pushed its node, unless it is to wait for more to come: then the sync under way, at its end, or who
-// comes after it sees to it.
+// tryFor is try for a committer that has pushed n. It does not take the token while n is below enough: the leader
+// whose sync is under way, or a later committer, starts the next group.
 func (t *token) tryFor(n *commitNode) bool { return n.Number() >= t.enough.Load() && t.try() }
 
 // awaitSync waits until no leader syncs without the token. Token held.
@@ -62,12 +65,13 @@ func (t *token) awaitSync() {
 	}
 }
 
-// pass gives the token up. Background work and committers take turns when both wait.
+// pass gives the token up. If both background work and committers wait, they take turns: background says that the
+// caller is background work.
 func (t *token) pass(background bool) {
 	t.before()
 	for {
 		drained := t.commits.Drained()
-		undrained := func() bool { // commits wait that nobody has drained, and are enough
+		undrained := func() bool { // commits wait that were not drained, and are enough for a group
 			head := t.commits.Head()
 			return head != drained && head.Number() >= t.enough.Load()
 		}
