@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"flashdbm/internal/commit"
 	"flashdbm/logstore"
+	"flashdbm/override"
 )
 
 // The file of a running database is bounded by what lives: boundFactor times the keys and values, and boundExtra. A commit for which more than
@@ -23,7 +23,8 @@ import (
 //     to 300 ms.
 //  4. A round may take seconds, as where the bound has fallen by what a commit has deleted. Commits pass the bound meanwhile, at boundRate all
 //     together, and none waits longer than boundWait.
-//  5. A round makes room for a boundGain-th of the bound beside what is asked for: the checkpoints are for more than one commit.
+//  5. What commits give back, and what the bound rises by, is for those who wait, in order: see line.go.
+//  6. A round makes room for a boundGain-th of the bound beside what is asked for: the checkpoints are for more than one commit.
 const (
 	boundFactor = 2
 	boundExtra  = 32 << 20 // bytes
@@ -54,12 +55,12 @@ const (
 
 // crowd is the commits that wait for room within the bound.
 type crowd struct {
-	waiters commit.Waiters // for the end of a round
-	asked   atomic.Int64   // pages, by one of those who have come to wait since the last round; 0: none has
-	bound   atomic.Int64   // bytes; written by the token holder
-	raised  int64          // bytes above the bound that are allowed; with the token
-	backups atomic.Int32   // under way: what they hold is allowed above the bound
-	passing atomic.Int64   // when the last of those who wait may pass the bound, in ns since 1970
+	line    line
+	asked   atomic.Int64 // pages, by one of those who have come to wait since the last round; 0: none has
+	bound   atomic.Int64 // bytes; written by the token holder
+	raised  int64        // bytes above the bound that are allowed; with the token
+	backups atomic.Int32 // under way: what they hold is allowed above the bound
+	passing atomic.Int64 // when the last of those who wait may pass the bound, in ns since 1970
 }
 
 // enter has a commit of the given number of pages stand in line behind those that wait to pass the bound, and returns how long it does, and what it
@@ -112,30 +113,43 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 		return a.store.ReserveFor(c, pages, 0)
 	}
 	a.maintenance.compacting.Unlock()
-	crowd := &a.pressure.crowd
+	crowd, place := &a.pressure.crowd, newPlace(pages)
 	wait, unqueue := crowd.enter(pages)
-	for end := time.Now().Add(wait); ; {
-		moved, leave := crowd.waiters.Join()
+	end := time.Now().Add(wait)
+	for again := false; ; again = true {
+		crowd.line.join(place, again)
 		if err := a.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
-			leave()
+			crowd.line.leave(place)
 			unqueue()
 			return err
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			leave()
+			a.giveUp(place)
 			return a.store.ReserveFor(c, pages, 1) // with a page to be left, or as many again would be lent to others: see logstore/space/credit.go
 		}
 		crowd.asked.Store(pages)
 		a.maintenance.due.Store(true)
 		a.maintenance.rouse()
-		err := a.pause(tx, moved, left)
-		leave()
-		if err != nil {
+		if err := a.pause(tx, place.call, left); err != nil {
+			a.giveUp(place)
 			unqueue()
 			return err
 		}
+		crowd.line.leave(place)
 	}
+}
+
+// giveUp has a commit leave the line that takes no room, and calls the next if it was called.
+func (a *admission) giveUp(p *place) {
+	if a.pressure.crowd.line.leave(p) {
+		a.pressure.callNext()
+	}
+}
+
+// callNext calls those who wait for room and find it by now; all of them once the store has failed, to be told.
+func (p *pressure) callNext() {
+	p.crowd.line.serve(func(pages int64) bool { return p.Failed() != nil || p.store.FitsBound(pages) })
 }
 
 // makeWay makes room for commits that have asked for the given number of pages. The caller holds checkpoints.mu.
@@ -155,8 +169,14 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		}); err == nil {
 			err = lerr
 		}
-		m.pressure.crowd.waiters.Broadcast()
+		m.pressure.callNext()
+		if next := m.pressure.crowd.line.wants(); next > 0 && err == nil { // others have taken the room, or more of them have come
+			m.pressure.crowd.asked.Store(next)
+			m.due.Store(true)
+			m.rouse()
+		}
 	}()
+	pages = max(pages, m.pressure.crowd.line.wants())
 	if !m.pressure.roomy(pages) && m.store.Returning() >= (pages+m.pressure.wayPages())*logstore.PageSize { // as behind the first flush of a load
 		if err := m.checkpoints.checkpointTwice(); err != nil {
 			return err
@@ -179,7 +199,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		if err := m.flusher.sweep(n, true); err != nil || m.pressure.roomy(pages) {
 			return err
 		}
-		if _, err := m.flusher.drain(m.pressure.reserveMore); err != nil { // for the flush of the next part
+		if _, err := m.flusher.drain((*override.Batch).FoldOthers, m.pressure.reserveMore); err != nil { // for the flush of the next part
 			return err
 		}
 	}
@@ -192,7 +212,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	if err := m.flusher.flush(); err != nil {
 		return err
 	}
-	if _, err := m.flusher.drain(m.pressure.reserveMore); err != nil { // what has moved is named by its old place, and so keeps that from reuse
+	if _, err := m.flusher.drain((*override.Batch).Fold, m.pressure.reserveMore); err != nil { // what has moved is named by its old place, and so keeps that from reuse
 		return err
 	}
 	if err := m.flusher.beginAnew(); err != nil || m.pressure.roomy(pages) {

@@ -7,6 +7,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
+	"flashdbm/override"
 )
 
 // Compact makes the file as small as a load of its records in key order would, beside readers and writers:
@@ -84,7 +85,7 @@ func (c *compaction) run(stop func() error) error {
 // trim gives back what it can. The caller holds checkpoints.mu.
 func (c *compaction) trim() error {
 	for range vainTries {
-		drained, err := c.m.flusher.drain(c.reserve)
+		drained, err := c.m.flusher.drain((*override.Batch).Fold, c.reserve)
 		if err != nil {
 			return err
 		}
@@ -198,7 +199,7 @@ func (c *compaction) settle() error {
 	if err := m.flusher.flush(); err != nil {
 		return err
 	}
-	if _, err := m.flusher.drain(c.reserve); err != nil { // those for which there was no room before the flush
+	if _, err := m.flusher.drain((*override.Batch).Fold, c.reserve); err != nil { // those for which there was no room before the flush
 		return err
 	}
 	if err := m.flusher.flush(); err != nil {

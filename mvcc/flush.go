@@ -170,5 +170,26 @@ func (fl *flusher) beginAnew() error {
 		}
 	}
 	fl.checkpoints.turn.ended(fl.store.Counters().Pages)
-	return fl.checkpoints.checkpointTwice()
+	if err := fl.checkpoints.checkpointTwice(); err != nil || fl.lag > 0 { // of a load all that the tree lacks would have to be merged
+		return err
+	}
+	return fl.leaveBehind()
 }
+
+// leaveBehind flushes what has become dirty since a flush of much began, so that redo starts behind what that has written: the first part would have redo
+// start where it does for a whole round, and what overwrites let die of those pages would not be used again before its end. Behind the checkpoints there is
+// room for that, and little is dirty yet. The caller holds checkpoints.mu.
+func (fl *flusher) leaveBehind() error {
+	worth := false
+	if err := fl.tree.withTree(func() error {
+		if fl.whole*logstore.PageSize >= 2*fl.pressure.partBytes() && fl.pages.RedoStart() == fl.allBase {
+			worth = (fl.tree.sizes().dirty/logstore.PageSize+fl.tree.lackingPages())*leftBehind <= fl.whole
+		}
+		return fl.Failed()
+	}); err != nil || !worth {
+		return err
+	}
+	return fl.flush()
+}
+
+const leftBehind = 4 // times what is dirty and lacking

@@ -68,10 +68,10 @@ func (fl *flusher) shortenTable(reserve reservation) error {
 	return fl.foldWith(reserve)
 }
 
-// drain folds the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports
+// drain folds, in the given way, the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports
 // whether it has folded any: each turn of gather writes two checkpoints, and one that gains nothing and says that it did is followed by
 // another, until there is no room for the checkpoints that the next delete needs.
-func (fl *flusher) drain(reserve func(extra int64) error) (any bool, err error) {
+func (fl *flusher) drain(fold folding, reserve func(extra int64) error) (any bool, err error) {
 	defer fl.protect(&err)
 	plan, err := fl.drainPlan()
 	if err != nil {
@@ -79,7 +79,7 @@ func (fl *flusher) drain(reserve func(extra int64) error) (any bool, err error) 
 	}
 	folded := 0
 	err = fl.eachParent(plan, func(b *override.Batch, parent logstore.PageID) (int, error) {
-		n, err := b.Fold(parent)
+		n, err := fold(b, parent)
 		folded += n
 		return n, err
 	}, reserve)

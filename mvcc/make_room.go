@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"flashdbm/logstore"
+	"flashdbm/override"
 )
 
 // A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/space/reservations.go holds back for
@@ -114,7 +115,7 @@ func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
 	if err := c.flusher.shortenTable(reserve); err != nil {
 		return false, err
 	}
-	drained, err := c.flusher.drain(reserve)
+	drained, err := c.flusher.drain((*override.Batch).Fold, reserve)
 	if err != nil {
 		return false, err
 	}
@@ -128,7 +129,7 @@ func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
 	if err = c.flusher.flush(); err != nil {
 		return moved, err
 	}
-	also, err := c.flusher.drain(reserve)
+	also, err := c.flusher.drain((*override.Batch).Fold, reserve)
 	if err != nil {
 		return moved, err
 	}

@@ -44,11 +44,11 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 	}
 	before := pinned()
 	require.Greater(t, before, foldsAtOnce)
-	any, err := e.flusher.drain(func(int64) error { return logstore.ErrFull })
+	any, err := e.flusher.drain((*override.Batch).Fold, func(int64) error { return logstore.ErrFull })
 	require.NoError(t, err)
 	require.False(t, any)
 	left := before / 2
-	any, err = e.flusher.drain(func(extra int64) error {
+	any, err = e.flusher.drain((*override.Batch).Fold, func(extra int64) error {
 		if extra > foldPages || left == 0 {
 			return logstore.ErrFull
 		}

@@ -23,6 +23,7 @@ const (
 	partShare   = 4       // and a part has a quarter of it at least,
 	goOnShare   = 2       // or a half of it is dirty and leaves are behind
 	mustShare   = 4       // all is flushed at once if commits ask for more than a quarter of what is dirty
+	mustAll     = 4       // or if three quarters have to be written: that is a flush of all, by which redo starts anew
 	mostBehind  = 3       // times RedoLimit: if redo has got so long all the same, all is flushed, and nothing is behind
 	partsAhead  = 2       // parts of redo that come while one is written
 	lonelyFrom  = 20      // hundredths of what lives that are of no use, from which clean leaves move out of fuller and fuller segments,
@@ -46,6 +47,9 @@ func (p *pressure) partBytes() int64 { return cmp.Or(p.opts.PartBytes, partBytes
 // parts returns the number of parts in which to flush what is dirty; 1 is all at once. Token held.
 func (p *pressure) parts() int {
 	n := p.mayParts()
+	if tree := p.tree.sizes(); n > 1 && p.opts.PartBytes == 0 && tree.must*logstore.PageSize*mustAll >= tree.dirty*(mustAll-1) { // as in a new file
+		return 1
+	}
 	if n > 1 && p.log.bytes.Since() >= mostBehind*p.redoLimit() {
 		return 1
 	}
@@ -149,6 +153,16 @@ func (fl *flusher) flushPart(n int) (err error) {
 	}
 	rename := func(b *override.Batch, parent logstore.PageID) (int, error) { return b.Rename(parent, part) }
 	if err := fl.eachParent(part.Parents, rename, fl.pressure.reserveMore); err != nil {
+		return err
+	}
+	var grown []logstore.PageID
+	if err := fl.tree.withTree(func() error {
+		grown = fl.pages.MustParents()
+		return fl.Failed()
+	}); err != nil {
+		return err
+	}
+	if err := fl.eachParent(grown, (*override.Batch).RenameMust, fl.pressure.reserveMore); err != nil {
 		return err
 	}
 	ahead, err := fl.reserveAhead(func() int64 { return fl.pages.PartPages(part) })

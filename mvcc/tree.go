@@ -122,6 +122,7 @@ type treeSizes struct {
 	dirty     int64 // bytes
 	must      int64 // pages,
 	grown     int64 // pages that are not among these, and have no place yet or were split
+	born      int64 // pages that splits have made and no flush has written
 	unwritten int64 // pages
 	memory    int64 // bytes
 }
@@ -131,7 +132,7 @@ func (t *tree) sizes() treeSizes {
 	if m := t.tables.merge.Load(); m != nil {
 		return m.sizes
 	}
-	return treeSizes{t.pages.DirtyBytes(), t.pages.MustPages(), t.pages.GrownPages(), t.pages.Unwritten(), t.memoryBytes()}
+	return treeSizes{t.pages.DirtyBytes(), t.pages.MustPages(), t.pages.GrownPages(), t.pages.BornPages(), t.pages.Unwritten(), t.memoryBytes()}
 }
 
 // leaves returns about how many pages the tree has: most that are dirty have a place already, or most have none yet. Token held.

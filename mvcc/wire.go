@@ -62,7 +62,6 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	tree.sets.budget.Init(opts.spillBytes())
 	tree.publishView(0, 0)
 	pressure.excess.held.Init()
-	pressure.crowd.waiters.Init()
 	cleaner.scattered.often = scanOften(opts)
 	maintenance.wake = make(chan struct{}, 1)
 	committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots))

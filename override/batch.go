@@ -127,7 +127,7 @@ func (b *Batch) push(id btree.PageID, v *version) {
 			e = &entry{id: id}
 			e.head.Store(v)
 			p.attach(e)
-			p.dirty.add(e)
+			p.dirty.bear(e)
 			p.dirty.oblige(e)
 			return
 		}

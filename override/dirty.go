@@ -42,6 +42,7 @@ type dirtyPages struct {
 	must  []*entry // pages that the next flush has to write; may have duplicates, and pages that were written early since
 	musts int      // number of dirty pages that the next flush has to write
 	grown int      // number of pages in families
+	born  int      // number of dirty pages that are new since the last flush and take no other page's place
 	asked int64    // how often a page became one that the next flush has to write
 	gains int64    // sum of the gain fields: records that pages which may be left behind have more than their images on disk
 	ages  []age    // epochs that a dirty page may be of, oldest first; the last one is the present epoch
@@ -68,6 +69,21 @@ func (d *dirtyPages) add(e *entry) {
 	now := &d.ages[len(d.ages)-1]
 	e.epoch = now.epoch
 	now.pages++
+}
+
+// bear adds a new page. The flush that writes it makes more pages live.
+func (d *dirtyPages) bear(e *entry) {
+	d.add(e)
+	e.born = true
+	d.born++
+}
+
+// place notes that a page no longer counts in born.
+func (d *dirtyPages) place(e *entry) {
+	if e.born {
+		e.born = false
+		d.born--
+	}
 }
 
 // oblige makes a dirty page one that the next flush has to write, together with its family.
@@ -109,6 +125,7 @@ func (d *dirtyPages) grow(parent, e *entry) {
 	if f == nil {
 		f = &family{parent: parent, pages: []*entry{parent}}
 		parent.family = f
+		parent.heads.Store(true)
 		d.grown++
 	}
 	if e.family == nil {
@@ -123,6 +140,7 @@ func (d *dirtyPages) disband(f *family) []*entry {
 	for _, e := range f.pages {
 		e.family = nil
 	}
+	f.parent.heads.Store(false)
 	d.grown -= len(f.pages)
 	return f.pages
 }
@@ -145,6 +163,7 @@ func (d *dirtyPages) remove(e *entry) {
 	if e.must {
 		d.musts--
 	}
+	d.place(e)
 	d.gains -= int64(e.gain)
 	e.dirty, e.must, e.gain = 0, false, 0
 	if e.family != nil { // the same flush takes all other pages of the family: see clear and StartPart
@@ -218,7 +237,7 @@ func (b *Batch) Grow(parent, id btree.PageID, n btree.Node) {
 		e = &entry{id: id}
 		e.head.Store(&version{seq: p.seq, kind: inMemory, node: n})
 		p.attach(e)
-		p.dirty.add(e)
+		p.dirty.bear(e)
 		p.dirty.gain(e, n.Count())
 	} else {
 		b.update(b.entry(id), n)

@@ -49,6 +49,14 @@ func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, func(*entry) bool { return false })
 }
 
+// FoldOthers is Fold for a node without a family below it, which the next flush would have to write.
+func (b *Batch) FoldOthers(parent logstore.PageID) (int, error) {
+	if e := b.p.table.find(parent); e != nil && e.family != nil {
+		return 0, nil
+	}
+	return b.Fold(parent)
+}
+
 // FoldAlone is Fold, except that it renames no child that has a family: the child and its family may be left
 // behind.
 func (b *Batch) FoldAlone(parent logstore.PageID) (int, error) {
@@ -60,6 +68,26 @@ func (b *Batch) FoldAlone(parent logstore.PageID) (int, error) {
 // children, so the children outside of the part keep their names until their own part comes.
 func (b *Batch) Rename(parent logstore.PageID, part *Part) (int, error) {
 	return b.fold(parent, false, func(e *entry) bool { return e.pinning() && part.has(e.head.Load().node) })
+}
+
+// RenameMust is Fold for a node that the next flush has to write, and for those of its children that it has to write
+// too. After the node was split these are all that are dirty, and names that stay addresses would keep the segments of
+// the old images from reuse.
+func (b *Batch) RenameMust(parent logstore.PageID) (int, error) {
+	if e := b.p.table.find(parent); e == nil || !e.must {
+		return 0, nil
+	}
+	return b.fold(parent, true, func(e *entry) bool { return e.must && e.pinning() })
+}
+
+// MustParents lists the parents of leaves that the next flush has to write. Token held.
+func (p *Pages) MustParents() (ids []logstore.PageID) {
+	for _, e := range p.dirty.must {
+		if v := e.head.Load(); e.must && v.kind == inMemory && v.node.Level() == 1 {
+			ids = append(ids, e.id)
+		}
+	}
+	return ids
 }
 
 func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) bool) (int, error) {
@@ -129,7 +157,11 @@ func (b *Batch) rename(e *entry) btree.PageID {
 	} else { // the flush in flight may let the place die before the new name has a place
 		b.Put(id, n.Own(b.p.memory))
 	}
+	if !e.born { // it takes the other's place
+		b.p.dirty.place(b.p.table.find(id))
+	}
 	b.push(e.id, &version{seq: b.p.seq, kind: removed})
+	b.p.dirty.place(e)
 	b.p.listed++
 	return id
 }

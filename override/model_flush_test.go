@@ -74,6 +74,19 @@ func (m *model) planPart() (*Part, error) {
 			}
 		}
 	}
+	if m.r.IntN(2) == 0 {
+		for _, parent := range m.p.MustParents() {
+			err := m.batch(func(b *Batch) error {
+				before := m.p.listed
+				_, err := b.RenameMust(parent)
+				modelCounts.Renamed += m.p.listed - before
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
 	return part, nil
 }
 

@@ -71,6 +71,9 @@ func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 // family. Token held.
 func (p *Pages) GrownPages() int64 { return int64(p.dirty.grown) }
 
+// BornPages returns how many dirty pages are new since the last flush and take no other page's place. Token held.
+func (p *Pages) BornPages() int64 { return int64(p.dirty.born) }
+
 // Obliged returns how often, since the start, a page has become one that the next flush has to write. Token
 // held.
 func (p *Pages) Obliged() int64 { return p.dirty.asked }

@@ -139,7 +139,8 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 	if err != nil {
 		return err
 	}
-	pinning := false
+	pinning, begun := false, false
+	whole := w.heads(parent.id)
 	var bound []byte
 	for i := range n.Count() {
 		bound = append(bound[:0], parent.bound...)
@@ -151,10 +152,11 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 		} else if last && !before {
 			break
 		}
-		if w.full = len(w.part.leaves) >= w.most; w.full {
+		if w.full = len(w.part.leaves) >= w.most && !(whole && begun); w.full {
 			w.part.Next = append([]byte{}, bound...) // not nil, even if the bound is empty, which that of the first leaf is
 			break
 		}
+		begun = true
 		e := w.s.pages.lookup(n.Child(i))
 		if e == nil || e.head.Load().kind != inMemory {
 			w.part.clean = append(w.part.clean, cleanLeaf{n.Child(i), parent.id})
@@ -339,4 +341,11 @@ func (p *Pages) StartPart(group uint64, records int64, part *Part) *Flush {
 	}
 	f.seal(group, records)
 	return f
+}
+
+// heads reports whether a parent has a family. A flush writes all of a family with any leaf of it, so two parts that
+// share a family would both write it.
+func (w *partWalk) heads(parent logstore.PageID) bool {
+	e := w.s.pages.lookup(parent)
+	return e != nil && e.heads.Load()
 }

@@ -28,7 +28,7 @@ type version struct {
 	next atomic.Pointer[version] // older
 }
 
-// An entry is what the table knows about a name. Any goroutine reads head; the other fields belong to the token
+// An entry is what the table knows about a name. Any goroutine reads head and heads; the other fields belong to the token
 // holder. disk is also read by the encoder of a checkpoint's table, during which disk does not change, and by a
 // check, which holds its mutex (Installed.mu).
 type entry struct {
@@ -39,8 +39,10 @@ type entry struct {
 	dirty   int32                   // index in dirtyPages.pages, plus 1; 0: clean
 	gain    int32                   // for a dirty page that may be left behind: how many records it has more than its image on disk
 	must    bool                    // the next flush has to write it
+	born    bool                    // counts in dirtyPages.born
 	flying  bool                    // the flush in flight writes it for the first time
 	family  *family                 // pages with which this one is written or left behind; nil if it may be written alone
+	heads   atomic.Bool             // it is the parent of its family
 	folding bool                    // a fold in progress has met it; a second name of the same parent that leads here is damage
 	lent    logstore.Addr           // until the page has a place: place of the page that it was renamed from, where versions may have cells in the image
 	link    *link                   // spare link, used up when the entry is inserted

@@ -1,0 +1,120 @@
+package override
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore/vfs"
+
+	"github.com/stretchr/testify/require"
+)
+
+// growing returns a script with records of which a few make a leaf and a few leaves a parent, every second of them on disk.
+func growing(t *testing.T) *script {
+	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 500 }}
+	for i := range 400 {
+		records.keys = append(records.keys, fmt.Appendf(nil, "%04d%0430d", i/8, i))
+	}
+	s := startScript(t, records, false)
+	var even []int
+	for k := 0; k < 400; k += 2 {
+		even = append(even, k)
+	}
+	s.put(even...)
+	s.flushAll()
+	return s
+}
+
+// TestPartsHaveWholeFamilies: no family is of two parts, which would both write it.
+func TestPartsHaveWholeFamilies(t *testing.T) {
+	s := growing(t)
+	for k := 1; k < 400 && s.p.dirty.grown == 0; k += 2 { // until a leaf is split
+		if s.put(k); s.p.dirty.grown == 0 {
+			s.flushAll()
+		}
+	}
+	s.put(398) // a leaf behind the family
+	slot := s.registry.Acquire(&s.appliedSeq)
+	snap, in, parts, most := s.p.At(slot.Seq()), map[*family]int{}, 0, 0
+	for from := []byte(nil); ; parts++ {
+		part, err := snap.PlanPart(from, 1)
+		s.must(err)
+		leaves := map[*family]int{}
+		for _, e := range part.leaves {
+			if f := e.family; f != nil {
+				leaves[f]++
+				most = max(most, leaves[f])
+				before, found := in[f]
+				require.True(t, !found || before == parts, "parts %d and %d", before, parts)
+				in[f] = parts
+			}
+		}
+		if part.Next == nil || bytes.Compare(part.Next, from) <= 0 { // round the end of the tree
+			break
+		}
+		from = part.Next
+	}
+	slot.Release()
+	require.Greater(t, most, 1, "no family of two leaves")
+	s.must(s.settle())
+}
+
+// TestRenameMust: where a parent was split, what has to be written below it does not keep its old segments by its names.
+func TestRenameMust(t *testing.T) {
+	s := growing(t)
+	s.foldAll() // the names of leaves are addresses
+	s.flushAll()
+	pinning := func() (n int) {
+		for _, e := range s.p.dirty.must {
+			if e.must && e.pinning() && e.head.Load().node.IsLeaf() {
+				n++
+			}
+		}
+		return n
+	}
+	for k := 1; k < 400 && (pinning() < 2 || len(s.p.MustParents()) == 0); k += 2 {
+		s.put(k)
+	}
+	before := pinning()
+	require.Greater(t, before, 1, "no parent was split")
+	s.must(s.batch(func(b *Batch) error {
+		for _, id := range s.p.MustParents() {
+			if _, err := b.RenameMust(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.Less(t, pinning(), before)
+	s.flushPart()
+	require.Zero(t, s.p.MustPages())
+	s.must(s.verifyNewest())
+	s.crash(vfs.KeepNone)
+	s.must(s.settle())
+}
+
+// TestBornPages: what splits have made counts until it is written, and what is renamed does not count twice.
+func TestBornPages(t *testing.T) {
+	s := growing(t)
+	s.foldAll() // the names of leaves are addresses
+	s.flushAll()
+	require.Zero(t, s.p.BornPages())
+	leaves := func() (n int64) {
+		s.must(s.walk(s.p.At(s.appliedSeq.Load()), func(btree.PageID, btree.Node) error { n++; return nil }))
+		return n
+	}
+	before := leaves()
+	for k := 1; k < 100; k += 2 {
+		s.put(k)
+	}
+	grown := leaves() - before
+	require.Positive(t, grown)
+	require.Equal(t, grown, s.p.BornPages())
+	s.foldAll()
+	require.Equal(t, grown, s.p.BornPages())
+	s.flushAll()
+	require.Zero(t, s.p.BornPages())
+	s.must(s.settle())
+}
