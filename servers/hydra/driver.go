@@ -207,10 +207,11 @@ func (c *Client) sleep(ctx context.Context) {
 	}
 }
 
-// tick lets the engine look at the time if that is due, and begins to dial what is not connected.
+// tick lets the engine look at the time if that is due, and begins to dial what is not connected. Behind Close it does nothing: a caller that has made its
+// GET before may come so late, and nobody would close the connection.
 func (c *Client) tick() {
 	now := time.Now()
-	if now.Sub(c.ticked) < tickEvery {
+	if c.e.closed != nil || now.Sub(c.ticked) < tickEvery {
 		return
 	}
 	c.ticked = now

@@ -142,6 +142,8 @@ func (e *endpoint) carryOut(w *ledger.Work) error {
 	return nil
 }
 
+var _ fabric.Reader = (*endpoint)(nil) // clients look for it, and do without
+
 // ReadNow implements fabric.Reader.
 func (e *endpoint) ReadNow(dst []byte, k fabric.Key, off uint64) error {
 	select {

@@ -174,6 +174,8 @@ func (e *endpoint) move(v *window, w *ledger.Work, b []byte) error {
 	return nil
 }
 
+var _ fabric.Reader = (*endpoint)(nil) // clients look for it, and do without
+
 // ReadNow implements fabric.Reader.
 func (e *endpoint) ReadNow(dst []byte, k fabric.Key, off uint64) error {
 	e.maps.RLock()

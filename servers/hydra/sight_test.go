@@ -1,0 +1,85 @@
+package hydra
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"flashdbm/servers/hydra/protocol"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestSightsUnderFire has goroutines make GETs themselves while connections end and the machine seems to be suspended: none brings a value that is older
+// than the last one whose write was acknowledged before the GET. At last the client is closed under them.
+func TestSightsUnderFire(t *testing.T) {
+	k := newCluster(t, 1, nil)
+	key := []byte("key")
+	var written atomic.Uint64
+	var over atomic.Bool
+	write := func() error {
+		n := written.Load() + 1
+		_, err := k.c.Put(k.ctx, key, binary.LittleEndian.AppendUint64(nil, n))
+		if err == nil {
+			written.Store(n)
+		}
+		return err
+	}
+	require.NoError(t, write())
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			dst := make([]byte, 0, 64)
+			for !over.Load() {
+				least := written.Load()
+				got, err := k.c.GetInto(k.ctx, key, dst)
+				switch {
+				case errors.Is(err, ErrClosed):
+					return
+				case err != nil:
+					t.Error(err)
+					return
+				default:
+					if n := binary.LittleEndian.Uint64(got); n < least || n > written.Load()+1 {
+						t.Errorf("%d was read, behind the write of %d", n, least)
+						return
+					}
+				}
+			}
+		})
+	}
+	defer readers.Wait()
+	defer over.Store(true)
+	for i := range 30 {
+		time.Sleep(time.Duration(i%5) * time.Millisecond)
+		switch i % 5 {
+		case 2:
+			k.c.do(func(e *engine) {
+				for _, s := range e.shards {
+					if s.conn != nil {
+						s.conn.Close()
+					}
+				}
+			})
+		case 4:
+			k.c.e.clock.jumps.Add(1) // as any goroutine's look does that finds one
+		}
+		if err := write(); err != nil && !errors.Is(err, ErrUnknownOutcome) {
+			require.NoError(t, err)
+		}
+	}
+	require.Positive(t, k.c.Stats().OneSided)
+	require.NoError(t, k.c.Close())
+}
+
+// TestNoTickBehindClose: a caller that has made its GET before Close, and finds a Tick due behind it, dials nobody.
+func TestNoTickBehindClose(t *testing.T) {
+	c := newClient(nil)
+	c.e.setMap(protocol.Map{Version: 1, Seed: 5, Shards: []protocol.Place{{Shard: 0, Addrs: []string{"x:y"}}}})
+	require.NoError(t, c.shut())
+	c.tickNow()
+	require.Zero(t, c.e.shards[0].dials)
+}
