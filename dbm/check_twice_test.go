@@ -51,7 +51,7 @@ func TestFollowedOnce(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.Positive(t, twice)
 
-	f, err := pagefile.Open(mem, crashPath, 0)
+	f, err := pagefile.Open(t.Context(), mem, crashPath, 0)
 	require.NoError(t, err)
 	defer f.Close()
 	again := 0
@@ -74,7 +74,7 @@ func TestSalvageSharedValues(t *testing.T) {
 	mem := s.mem(len(s.file))
 	defer mem.Release()
 	require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, 1)), "salvaged"))
-	f, err := pagefile.Open(mem, crashPath, 0)
+	f, err := pagefile.Open(t.Context(), mem, crashPath, 0)
 	require.NoError(t, err)
 	defer f.Close()
 	again := 0

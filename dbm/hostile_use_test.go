@@ -155,7 +155,7 @@ func (u *use) run(mode string) error {
 
 // salvage salvages the file. It must end, and must not produce more records than the file can contain.
 func (u *use) salvage() error {
-	f, err := pagefile.Open(u.fs, u.path, 0)
+	f, err := pagefile.Open(context.Background(), u.fs, u.path, 0)
 	if err != nil {
 		return damageOnly(err)
 	}

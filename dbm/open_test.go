@@ -147,6 +147,38 @@ func TestOneHandle(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
+// TestReplacedWhileWaiting: if a file is replaced while Open waits for its lock, Open returns the new file. Commits to
+// the old file would be lost, as it has no name any more.
+func TestReplacedWhileWaiting(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("an open file cannot be replaced there")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.fdbm")
+	for _, readOnly := range []bool{false, true} {
+		holder, err := Open(path, nil)
+		require.NoError(t, err)
+		other, err := Open(filepath.Join(dir, "b.fdbm"), nil)
+		require.NoError(t, err)
+		require.NoError(t, other.Put([]byte("new"), nil))
+		require.NoError(t, other.Close())
+		waiting := make(chan error)
+		go func() {
+			db, err := Open(path, &Options{LockTimeout: patience, ReadOnly: readOnly})
+			if err == nil {
+				_, err = db.Get([]byte("new"))
+				db.Close()
+			}
+			waiting <- err
+		}()
+		time.Sleep(30 * time.Millisecond) // until it waits; if it does not yet, it finds the right file anyway
+		require.NoError(t, os.Rename(other.Path(), path))
+		require.NoError(t, holder.Close())
+		require.NoError(t, <-waiting)
+		require.NoError(t, os.Remove(path))
+	}
+}
+
 // TestSymlinks: a link to a file is followed. With a link to nothing, a new database is either created at its
 // target or refused, and the link is never replaced.
 func TestSymlinks(t *testing.T) {

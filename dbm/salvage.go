@@ -62,7 +62,7 @@ func Salvage(ctx context.Context, damaged, fresh string, opts *SalvageOptions) (
 		}
 		return result, err
 	}
-	f, err := pagefile.Open(vfs.OS(), damaged, opts.LockTimeout)
+	f, err := pagefile.Open(ctx, vfs.OS(), damaged, opts.LockTimeout)
 	if err != nil {
 		return result, err
 	}
@@ -87,7 +87,7 @@ func Examine(ctx context.Context, damaged string, opts *SalvageOptions) (result 
 	if opts == nil {
 		opts = &SalvageOptions{}
 	}
-	f, err := pagefile.Open(vfs.OS(), damaged, opts.LockTimeout)
+	f, err := pagefile.Open(ctx, vfs.OS(), damaged, opts.LockTimeout)
 	if err != nil {
 		return result, err
 	}

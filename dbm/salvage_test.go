@@ -184,7 +184,7 @@ func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 	_, err = f.ReadAt(h.file, 0)
 	require.True(t, err == nil || err == io.EOF)
 	h.groups = map[uint64][]logstore.Addr{}
-	pages, err := pagefile.Open(image, salvagePath, 0)
+	pages, err := pagefile.Open(t.Context(), image, salvagePath, 0)
 	require.NoError(t, err)
 	defer pages.Close()
 	require.NoError(t, pages.EachSegment(func(n uint32) error {
@@ -224,7 +224,7 @@ func salvageBytes(t testing.TB, file []byte, o salvage.Options) (map[string]salv
 		}
 		return nil
 	})
-	f, err := pagefile.Open(mem, salvagePath, 0)
+	f, err := pagefile.Open(t.Context(), mem, salvagePath, 0)
 	if err != nil {
 		return nil, salvage.Result{}, err
 	}
@@ -679,7 +679,7 @@ func withoutCheckpoints(t *testing.T, file []byte, inner bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	require.NoError(t, os.WriteFile(path, file, 0o600))
-	f, err := pagefile.Open(vfs.OS(), path, 0)
+	f, err := pagefile.Open(t.Context(), vfs.OS(), path, 0)
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, f.EachSegment(func(n uint32) error {

@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -70,6 +71,21 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 }
 
 func openFile(fs vfs.FS, path string, opts Options) (vfs.File, error) {
+	open := func() (vfs.File, error) { return openOrCreate(fs, path, opts) }
+	var f vfs.File
+	var err error
+	if opts.Beside {
+		f, err = open()
+	} else {
+		f, err = vfs.OpenLocked(context.Background(), open, !opts.ReadOnly, opts.LockTimeout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("flashdbm: %w", err)
+	}
+	return f, nil
+}
+
+func openOrCreate(fs vfs.FS, path string, opts Options) (vfs.File, error) {
 	flag := os.O_RDWR
 	if opts.ReadOnly {
 		flag = os.O_RDONLY
@@ -81,22 +97,7 @@ func openFile(fs vfs.FS, path string, opts Options) (vfs.File, error) {
 			f, err = fs.Open(path, flag, 0)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("flashdbm: %w", err)
-	}
-	if opts.Beside {
-		return f, nil
-	}
-	for deadline := time.Now().Add(opts.LockTimeout); ; time.Sleep(5 * time.Millisecond) {
-		err = f.Lock(!opts.ReadOnly)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, vfs.ErrLocked) || !time.Now().Before(deadline) {
-			f.Close()
-			return nil, fmt.Errorf("flashdbm: %w", err)
-		}
-	}
+	return f, err
 }
 
 // load reads the superblocks, the newest checkpoint and the log after it.

@@ -153,7 +153,7 @@ func (d *demo) phase(name string, fn func(db *dbm.DB, row *demoRow) error) (err 
 // open opens the database and keeps the longest time that took for row.
 func (d *demo) open(row *demoRow) (*dbm.DB, error) {
 	started := time.Now()
-	db, err := dbm.Open(d.path, &dbm.Options{LockTimeout: d.program.wait, Events: func(dbm.Event) {}})
+	db, err := d.program.open(d.path, &dbm.Options{Events: func(dbm.Event) {}})
 	row.OpenTime = max(row.OpenTime, time.Since(started))
 	return db, err
 }

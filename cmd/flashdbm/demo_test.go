@@ -139,7 +139,7 @@ func TestDemoFindsMismatches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+			p := &program{ctx: t.Context(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 			d := &demo{program: p, source: source, path: newPath(t), out: &strings.Builder{}}
 			_, err := d.store(t.Context())
 			require.NoError(t, err)

@@ -67,7 +67,7 @@ func newFollowCommand(p *program) *cobra.Command {
 func positionFile(standby string) string { return standby + ".follow" }
 
 func (follow *followCommand) run(p *program, ctx context.Context, path, standby string) error {
-	source, err := dbm.Open(path, &dbm.Options{ReadOnly: true, Beside: true, LockTimeout: p.wait})
+	source, err := p.open(path, &dbm.Options{ReadOnly: true, Beside: true})
 	if err != nil {
 		return explainMissing(path, err)
 	}
@@ -76,7 +76,7 @@ func (follow *followCommand) run(p *program, ctx context.Context, path, standby 
 	if err != nil {
 		return err
 	}
-	db, err := dbm.Open(standby, &dbm.Options{LockTimeout: p.wait})
+	db, err := p.open(standby, &dbm.Options{})
 	if err != nil {
 		return err
 	}

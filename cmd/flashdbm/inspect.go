@@ -117,7 +117,7 @@ func (c *inspectCommand) run(p *program, cmd *cobra.Command, args []string) (err
 	if err != nil && what == "key" {
 		return err
 	}
-	f, err := pagefile.Open(vfs.OS(), args[0], p.wait)
+	f, err := pagefile.Open(cmd.Context(), vfs.OS(), args[0], p.wait)
 	if errors.Is(err, dbm.ErrLocked) {
 		return fmt.Errorf("%s is open in a process that may write: stop that first, or wait for it with --wait 30s", args[0])
 	} else if err != nil {

@@ -23,7 +23,7 @@ func run(args []string) int {
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 
-	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	p := &program{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	for fd, stream := range []**os.File{&p.stdin, &p.stdout, &p.stderr} {
 		if wasClosed(fd) {
 			*stream = closedStream((*stream).Name())

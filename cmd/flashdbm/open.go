@@ -36,9 +36,8 @@ func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB
 	if p.beside && !opts.ReadOnly {
 		return usagef("--beside is for commands that only read")
 	}
-	opts.LockTimeout = p.wait
 	opts.Events = func(dbm.Event) {} // a command's error tells the user enough
-	db, err := dbm.Open(path, &opts)
+	db, err := p.open(path, &opts)
 	if err != nil {
 		return explainMissing(path, err)
 	}
@@ -48,6 +47,33 @@ func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB
 		}
 	}()
 	return fn(db)
+}
+
+// open opens a database. It returns early when the first signal comes: Open may wait for another process, or read a
+// long log.
+func (p *program) open(path string, opts *dbm.Options) (*dbm.DB, error) {
+	opts.LockTimeout = p.wait
+	type opened struct {
+		db  *dbm.DB
+		err error
+	}
+	done := make(chan opened)
+	go func() {
+		db, err := dbm.Open(path, opts)
+		select {
+		case done <- opened{db, err}:
+		case <-p.ctx.Done():
+			if err == nil {
+				db.Close()
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		return o.db, o.err
+	case <-p.ctx.Done():
+		return nil, p.ctx.Err()
+	}
 }
 
 func explainMissing(path string, err error) error {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"flashdbm/dbm"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -127,6 +129,29 @@ func TestIgnoredInterrupt(t *testing.T) {
 			wait $pid`, db)
 		require.Equal(t, result{code: exitDone}, r)
 		require.Equal(t, "whole\n", succeed(t, "get", db, "a"))
+	}
+}
+
+// TestInterruptedLockWait: the first signal ends a command that waits for a database which another process has open.
+func TestInterruptedLockWait(t *testing.T) {
+	t.Parallel()
+	db := newPath(t)
+	succeed(t, "put", db, "a", "b")
+	held, err := dbm.Open(db, nil)
+	require.NoError(t, err)
+	defer held.Close()
+	for _, args := range [][]string{{"put", db, "a", "c"}, {"get", db, "a"}, {"salvage", db, db + ".new"}, {"inspect", db}} {
+		cmd := command(t, append(args, "--wait", "1h")...)
+		var said strings.Builder
+		cmd.Stderr = &said
+		require.NoError(t, cmd.Start())
+		time.Sleep(300 * time.Millisecond) // until it waits, most likely
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.Error(t, cmd.Wait(), "%q", args)
+		if cmd.ProcessState.ExitCode() >= 0 { // the signal may come before the command handles it
+			require.Equal(t, exitError, cmd.ProcessState.ExitCode(), "%q", args)
+			require.Equal(t, "flashdbm: interrupted\n", said.String(), "%q", args)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 // program is one run of the command line: its streams, and the flags that every command has. One goroutine uses it,
 // except for the streams.
 type program struct {
+	ctx            context.Context // ends with the first signal
 	stdin          *os.File
 	stdout, stderr *os.File
 

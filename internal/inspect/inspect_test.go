@@ -39,7 +39,7 @@ func example(t *testing.T) *pagefile.File {
 	}
 	path := filepath.Join(t.TempDir(), "example.fdbm")
 	require.NoError(t, os.WriteFile(path, file, 0o600))
-	f, err := pagefile.Open(vfs.OS(), path, 0)
+	f, err := pagefile.Open(t.Context(), vfs.OS(), path, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f

@@ -2,6 +2,7 @@ package pagefile
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -49,31 +50,22 @@ type Segment struct {
 func (g *Segment) Private() bool { return g.HasHeader && g.Header.Private }
 
 // Open opens the file at path for reading. It waits at most the given time for the lock of a process that writes;
-// then the error wraps vfs.ErrLocked. An error that wraps logstore.ErrFormat says that the file is no database, or
-// one of a newer program.
-func Open(fs vfs.FS, path string, wait time.Duration) (*File, error) {
-	f, err := fs.Open(path, os.O_RDONLY, 0)
+// then the error wraps vfs.ErrLocked. If ctx ends before that, the error is that of ctx. An error that wraps
+// logstore.ErrFormat says that the file is no database, or one of a newer program.
+func Open(ctx context.Context, fs vfs.FS, path string, wait time.Duration) (*File, error) {
+	f, err := vfs.OpenLocked(ctx, func() (vfs.File, error) { return fs.Open(path, os.O_RDONLY, 0) }, false, wait)
 	if err != nil {
 		return nil, fmt.Errorf("flashdbm: %w", err)
 	}
 	x := &File{f: f, path: path, segments: map[uint32]*Segment{}, salts: map[uint32][]uint64{}, page: make([]byte, logstore.PageSize)}
-	if err := x.open(wait); err != nil {
+	if err := x.open(); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return x, nil
 }
 
-func (x *File) open(wait time.Duration) error {
-	for deadline := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
-		err := x.f.Lock(false)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, vfs.ErrLocked) || !time.Now().Before(deadline) {
-			return fmt.Errorf("flashdbm: %w", err)
-		}
-	}
+func (x *File) open() error {
 	size, err := x.f.Size()
 	if err != nil {
 		return fmt.Errorf("flashdbm: %w", err)

@@ -30,3 +30,6 @@ func (f *osFile) flock(how int) error {
 		}
 	})
 }
+
+// lockHolder is not known here.
+type lockHolder struct{}

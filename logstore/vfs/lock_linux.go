@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +27,7 @@ func (f *osFile) lock(exclusive bool) error {
 	err := f.control(func(fd uintptr) error {
 		err := ignoringEINTR(func() error { return setLock(fd, lockType(exclusive)) })
 		if err == unix.EAGAIN || err == unix.EACCES {
-			pid = lockHolder(fd, exclusive)
+			pid = f.holder.find(fd, exclusive)
 			return ErrLocked
 		}
 		return err
@@ -53,9 +54,27 @@ func setLock(fd uintptr, kind int16) error {
 	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &l)
 }
 
-// lockHolder returns the process whose lock keeps fd from getting the lock, or 0. The kernel names the process
+// holderKept is how long the result of a search for the holder of a lock is used again. A handle that waits for the
+// lock tries 200 times a second. A search for each attempt took 13 % of a processor on a system with 120 processes.
+const holderKept = time.Second
+
+// lockHolder is the process that was found to hold a lock.
+type lockHolder struct {
+	pid int // 0: none was found
+	at  time.Time
+}
+
+// find returns the process whose lock keeps fd from getting the lock, or did at most holderKept ago.
+func (h *lockHolder) find(fd uintptr, exclusive bool) int {
+	if now := time.Now(); h.at.IsZero() || now.Sub(h.at) >= holderKept {
+		h.pid, h.at = searchHolder(fd, exclusive), now
+	}
+	return h.pid
+}
+
+// searchHolder returns the process whose lock keeps fd from getting the lock, or 0. The kernel names the process
 // only for locks of the older kind. Locks of open file descriptions are listed under /proc/PID/fdinfo.
-func lockHolder(fd uintptr, exclusive bool) int {
+func searchHolder(fd uintptr, exclusive bool) int {
 	l := unix.Flock_t{Type: lockType(exclusive), Start: LockOffset, Len: 1}
 	if err := unix.FcntlFlock(fd, unix.F_OFD_GETLK, &l); err != nil {
 		return 0

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -57,4 +58,27 @@ func TestLockMeetsOlderKind(t *testing.T) {
 	part := unix.Flock_t{Type: unix.F_UNLCK, Start: 1 << 40}
 	require.NoError(t, unix.FcntlFlock(other.Fd(), unix.F_SETLK, &part))
 	require.NoError(t, f.Lock(true), "a lock of small offsets does not meet ours")
+}
+
+// TestHolderIsKept: not every attempt to get a lock searches all processes.
+func TestHolderIsKept(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	holder, err := OS().Open(name, os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	defer holder.Close()
+	require.NoError(t, holder.Lock(true))
+	f, err := OS().Open(name, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	pid := func() int {
+		var locked *LockedError
+		require.ErrorAs(t, f.Lock(true), &locked)
+		return locked.PID
+	}
+	require.Equal(t, os.Getpid(), pid())
+	kept := &f.(*osFile).holder
+	kept.pid, kept.at = -1, time.Now().Add(time.Minute)
+	require.Equal(t, -1, pid())
+	kept.at = time.Now().Add(-holderKept)
+	require.Equal(t, os.Getpid(), pid())
 }

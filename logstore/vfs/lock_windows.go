@@ -32,3 +32,6 @@ func (f *osFile) unlock() error {
 		return windows.UnlockFileEx(windows.Handle(fd), 0, 1, 0, lockRange())
 	})
 }
+
+// lockHolder is not known here.
+type lockHolder struct{}

@@ -67,6 +67,10 @@ type osFile struct {
 	// locked reports whether this handle holds the lock or is taking it.
 	locked atomic.Bool
 
+	// holder is the process that held the lock when this handle last failed to get it. It belongs to whoever has set
+	// locked.
+	holder lockHolder
+
 	// lost is the first error of WriteOut, nil if there was none. The system reports a failed write-back once
 	// per handle, so a later Datasync would not get it and would report success.
 	lost atomic.Pointer[error]
