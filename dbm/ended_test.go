@@ -139,6 +139,14 @@ func TestEndedUpdate(t *testing.T) {
 				return tx.Err()
 			}
 		},
+		"keyspaces": func(tx *Tx) func() error { // there are none
+			return func() error {
+				for range tx.Keyspaces() {
+					t.Error("a keyspace")
+				}
+				return tx.Err()
+			}
+		},
 		"keyspace": func(tx *Tx) func() error {
 			return func() error { _, err := tx.Keyspace("other"); return err }
 		},

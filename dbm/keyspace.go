@@ -119,7 +119,7 @@ func (tx *txShared) DropKeyspace(name string) error {
 // iteration; Tx.Err returns it.
 func (tx *txShared) Keyspaces() iter.Seq[string] {
 	return func(yield func(name string) bool) {
-		if !tx.spaced {
+		if !tx.spaced && !tx.done {
 			return
 		}
 		from := catalogKey(catalogName, nil)

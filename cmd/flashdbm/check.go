@@ -67,10 +67,17 @@ func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool, form *no
 	err := p.inspect(path, func(db *dbm.DB) (err error) {
 		line := p.startProgress("check", formatCount, 0, false)
 		defer line.Stop()
-		if result.Records, err = db.Len(); err != nil {
+		if err := db.CheckAll(cmd.Context(), report); err != nil {
 			return err
 		}
-		return db.CheckAll(cmd.Context(), report)
+		err = db.ViewContext(cmd.Context(), func(tx *dbm.Tx) (err error) {
+			result.Records, err = countAll(tx)
+			return err
+		})
+		if found > 0 && damage(err) { // CheckAll has reported it, with its keys
+			return nil
+		}
+		return err
 	})
 	if damage(err) { // the database could not be opened, or could not be read any further
 		report(dbm.Damage{Scope: dbm.DamagedSpace, Err: err})
@@ -96,6 +103,25 @@ func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool, form *no
 		return fmt.Errorf("%s is damaged, problems found: %d; restore a backup, or see \"flashdbm salvage --help\"", path, found)
 	}
 	return nil
+}
+
+// countAll returns how many records there are in all keyspaces.
+func countAll(tx *dbm.Tx) (n int64, err error) {
+	if n, err = tx.Len(); err != nil {
+		return 0, err
+	}
+	for name := range tx.Keyspaces() {
+		in, err := tx.Keyspace(name)
+		if err != nil {
+			return 0, err
+		}
+		some, err := in.Len()
+		if err != nil {
+			return 0, err
+		}
+		n += some
+	}
+	return n, tx.Err()
 }
 
 // describe says in one line what is damaged: the page, the keys, and what is wrong.

@@ -1,14 +1,35 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// TestCheckKeyspaces: check counts the records of all keyspaces, and reports each damage once, with its keys. Records
+// of keyspaces are counted by reading their pages, which may fail.
+func TestCheckKeyspaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "damaged.fdbm")
+	succeed(t, "keyspaces", path, "--create", "a")
+	var items strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&items, " key %05d\n value %d\n", i, i)
+	}
+	succeedWith(t, "VERSION=3\nformat=print\ntype=btree\nHEADER=END\n"+items.String()+"DATA=END\n", "load", path, "--keyspace", "a")
+	require.Equal(t, path+": no problems in 2,000 records\n", succeed(t, "check", path))
+	file, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(file, []byte("value 1234"), []byte("VALUE 1234")), 0o600))
+	r := execute(t, "", "check", path)
+	require.Equal(t, exitError, r.code)
+	require.Regexp(t, `^page \d+: keys from .*: damaged page \d+ .*\n.*problems found: 1;.*\n$`, r.stderr)
+}
 
 // TestCheckNamesKeys damages three leaves and compares the keys that check names with those that cannot be read.
 func TestCheckNamesKeys(t *testing.T) {

@@ -16,7 +16,7 @@ is wanted elsewhere, or before the file is copied.
 It may be interrupted at any time, also by a kill: no record changes, and what
 was done stays done. The sizes are what the file takes on disk, as du shows it.
 No other program may have the database open: one that does can call
- DB.Compact itself.`
+DB.Compact itself.`
 
 func newCompactCommand(p *program) *cobra.Command {
 	var asJSON bool

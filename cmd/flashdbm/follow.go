@@ -48,7 +48,7 @@ func newFollowCommand(p *program) *cobra.Command {
 			}
 			switch {
 			case len(args) != want:
-				return usagef("%d arguments do not fit: DATABASE and STANDBY are wanted, with --promote STANDBY alone", len(args))
+				return usagef("DATABASE and STANDBY are wanted, with --promote STANDBY alone, not %d of them", len(args))
 			case follow.every < time.Millisecond:
 				return usagef("--every must be 1ms or more")
 			case follow.promote:

@@ -30,7 +30,7 @@ func TestFollowOnce(t *testing.T) {
 	fail(t, exitError, []string{"of another database"}, "follow", other, standby, "--once")
 	fail(t, exitError, []string{"is no standby"}, "follow", db, other, "--once")
 	fail(t, exitError, []string{"is no standby"}, "follow", "--promote", other)
-	fail(t, exitUsage, []string{"1 arguments do not fit"}, "follow", db)
+	fail(t, exitUsage, []string{"DATABASE and STANDBY are wanted, with --promote STANDBY alone, not 1 of them"}, "follow", db)
 	succeed(t, "follow", "--promote", standby)
 	fail(t, exitError, []string{"is no standby"}, "follow", db, standby, "--once")
 	succeed(t, "put", standby, "own", "1")

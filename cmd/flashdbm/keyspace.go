@@ -14,7 +14,22 @@ import (
 type spaceFlag struct{ name string }
 
 func (s *spaceFlag) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.name, "keyspace", "", "the records of the keyspace `NAME` instead of the default one")
+	cmd.Flags().Var((*spaceName)(&s.name), "keyspace", "the records of the keyspace `NAME` instead of the default one")
+}
+
+// spaceName is the value of --keyspace. An empty value, for example of a variable that a script has not set, is an
+// error: it does not mean the default keyspace.
+type spaceName string
+
+func (n *spaceName) String() string { return string(*n) }
+func (n *spaceName) Type() string   { return "string" }
+
+func (n *spaceName) Set(name string) error {
+	if name == "" {
+		return errors.New("the name of a keyspace is not empty; without the flag it is the default keyspace")
+	}
+	*n = spaceName(name)
+	return nil
 }
 
 // of returns the transaction as one of the requested keyspace.

@@ -24,6 +24,8 @@ func TestKeyspaces(t *testing.T) {
 	require.Equal(t, "default", succeed(t, "get", db, "k"))
 	require.Equal(t, "k\nlong\n", succeed(t, "list", db, "--keyspace", "a"))
 	require.Equal(t, "a\t2\n", succeed(t, "keyspaces", db))
+	require.Equal(t, db+": no problems in 3 records\n", succeed(t, "check", db))
+	fail(t, exitUsage, []string{"is not empty"}, "del", db, "--keyspace", "", "--all") // as of a variable that is not set
 	succeed(t, "has", db, "long", "--keyspace", "a")
 	succeed(t, "del", db, "long", "--keyspace", "a")
 	require.Equal(t, exitNotFound, execute(t, "", "has", db, "long", "--keyspace", "a").code)
