@@ -20,7 +20,8 @@ import (
 //
 //  1. A call is in one of these places: its shard's queue, the table of calls under way, or finished.
 //  2. A write that was sent is sent again only on a later connection to the same shard with the same number, or, once a shard has said that
-//     it was not applied, with a new number.
+//     it was not applied, with a new number. Only an answer on the newest connection counts: a refusal that a former primary has
+//     given tells nothing once the write may have reached another one.
 //  3. A write whose caller has gone is not sent again: nobody could tell when it would be applied.
 type engine struct {
 	clock  *clock
