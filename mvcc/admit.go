@@ -7,29 +7,33 @@ import (
 	"flashdbm/logstore"
 )
 
-// A commit waits here, before it is resolved, for what background work or readers have to set free:
+// Backpressure: before a commit is resolved, it waits here for what background work or readers have to free:
 //
 //	redo     is too long: see hold
-//	bound    of the file is reached: until background work has made room, or half a second, see bound.go
-//	memory   has too many versions: until the flush under way has written some, else it flushes itself, see relieve
-//	room     is lacking on a full file: it makes some itself, see make_room.go
+//	bound    of the file is reached: until background work has made room, or half a second (bound.go)
+//	memory   is full of versions: until the flush under way has written some; without one the commit flushes itself
+//	         (relieve)
+//	room     is lacking in a full file: the commit makes some itself (make_room.go)
 //
-// Who waits has no lock, no room and no place in the commit list, and gives up its snapshot, unless it depends on what it has read.
+// A waiting commit has no lock, no reserved pages and no place in the commit list. It also gives up its snapshot,
+// unless it depends on what it has read.
 //
-// Redo is too long where commits write it faster than flushes make it superfluous: with it the file, the time to open it and the memory for what
-// is dirty would grow as long as that goes on. So each commit waits a little, the longer the more redo there is, and commits find the pace
-// of the flushes: none waits for a whole one.
+// Redo gets too long if commits write it faster than flushes make it superfluous. The file, the time to open it and
+// the memory for dirty pages would grow with it. So each commit waits a little, longer the more redo there is, and
+// commits settle at the pace of the flushes: none waits for a whole flush.
 const (
-	holdShare = 2                     // commits wait longest when redo is half of RedoLimit too long,
-	holdMost  = 50 * time.Millisecond // and so long
-	holdLeast = time.Millisecond      // what a shorter sleep takes too, where nothing else runs
+	holdShare = 2                     // commits wait longest when redo exceeds its limit by half of the limit,
+	holdMost  = 50 * time.Millisecond // namely so long
+	holdLeast = time.Millisecond      // shorter waits are skipped: a sleep takes this long anyway if nothing else runs
 
-	toleratedShare = 8                      // readers may hold an eighth of MemoryLimit more before the next one is asked to end
-	worthFlushing  = 16                     // a flush frees memory if a sixteenth of MemoryLimit is dirty
+	// toleratedShare: when readers hold too much, the ceiling rises by an eighth of MemoryLimit before the next
+	// reader is asked to end
+	toleratedShare = 8
+	worthFlushing  = 16                     // a flush is worth it for memory if a sixteenth of MemoryLimit is dirty
 	relievedEvery  = 500 * time.Microsecond // between two looks of a commit that waits for memory
 )
 
-// admission has commits wait for memory, for room in the file, and for flushes, before they are resolved.
+// admission makes commits wait for memory, room in the file and flushes before they are resolved.
 type admission struct {
 	treeParts
 	cleaner     *cleaner
@@ -37,14 +41,15 @@ type admission struct {
 	spreading   spreading
 }
 
-// admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
+// admit waits for memory and reserves the pages that a commit may need, so that nothing after resolve fails for lack
+// of room. It returns how many it has reserved.
 func (a *admission) admit(tx *Tx) (held int64, err error) {
 	if err := a.hold(tx); err != nil {
 		return 0, err
 	}
 	need, claim := a.estimate(tx), tx.claim()
 	w := roomWanted{deletes: tx.deletesOnly(), pages: need}
-	w.reserve = func(more int64) error { // again and again while it waits for room
+	w.reserve = func(more int64) error { // called again and again while the commit waits for room
 		if err := tx.cancelled(); err != nil {
 			return err
 		}
@@ -97,7 +102,8 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	return need, err
 }
 
-// hold makes a transaction wait if redo is too long, unless others wait for it at the gate, and no longer than it is.
+// hold makes a transaction wait while redo is too long, for at most holdTime. A transaction that has closed the gate
+// does not wait, since others wait for it.
 func (a *admission) hold(tx *Tx) error {
 	past := a.pressure.excess.past.Load()
 	if past <= 0 || tx.gate != nil || a.opts.Manual || a.readers.ending.Load() {
@@ -117,13 +123,14 @@ func (a *admission) hold(tx *Tx) error {
 	return a.pause(tx, moved, holdTime(past, a.pressure.excess.limit.Load()))
 }
 
-// holdTime returns how long a commit waits that finds redo past bytes too long: it grows with the square of that.
+// holdTime returns how long a commit waits when redo is past bytes too long: the time grows with the square of that.
 func holdTime(past, limit int64) time.Duration {
 	share := min(float64(past)*holdShare/float64(limit), 1)
 	return time.Duration(share * share * float64(holdMost))
 }
 
-// pause has a commit wait until moved is closed, for the given time at most, or until its context ends.
+// pause waits until moved is closed, most has passed, or the transaction's context ends. Meanwhile the transaction is
+// unpinned, unless it is serializable.
 func (a *admission) pause(tx *Tx, moved <-chan struct{}, most time.Duration) error {
 	if tx.reads == nil {
 		a.unpin(tx)
@@ -143,8 +150,9 @@ func (a *admission) pause(tx *Tx, moved <-chan struct{}, most time.Duration) err
 	return cmp.Or(tx.cancelled(), a.Failed())
 }
 
-// unpin gives up the registration of a transaction that is about to wait for background work, which could not free what it pins. Its
-// function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
+// unpin gives up the registration of a transaction that is about to wait for background work, which could not free
+// what the registration pins. The user's function has ended, so nobody reads at the snapshot any more. Close also
+// looks for unpinned transactions.
 func (a *admission) unpin(tx *Tx) {
 	a.readers.unpinned.enter()
 	if tx.single {
@@ -154,8 +162,9 @@ func (a *admission) unpin(tx *Tx) {
 	tx.slot.Release()
 }
 
-// pin registers the transaction again, at the newest Seq. What was committed in between, the table of last writes tells; not so whether
-// that touched what a serializable transaction has read, which therefore has lost if there was anything.
+// pin registers the transaction again, at the newest Seq. The table of last writes tells whether its keys were
+// written in between. It cannot tell that for what a serializable transaction has read or a transaction has cleared,
+// so these lose if there was any commit in between.
 func (a *admission) pin(tx *Tx) error {
 	defer a.readers.unpinned.leave()
 	if tx.single {
@@ -175,13 +184,14 @@ func (a *admission) pin(tx *Tx) error {
 	return nil
 }
 
-// estimate returns an upper bound of the pages that a commit takes: its redo, its runs with what their placing may waste, and the
-// leaves that the next flush will write for it with an eighth for inner nodes.
+// estimate returns an upper bound of the pages that a commit takes: its redo, its runs with what placing them may
+// waste, and the leaves that the next flush will write for it, with an eighth more for inner nodes.
 //
-// Those are the leaves that there are, as far as there are keys for them, and what they split into. A split makes leaves of about equal
-// size, each with no more free than its widest record takes. The new records fill a number of those, and what was in the leaves before no
-// more than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
-// Where the device has plenty of room it is no bound of the leaves: see heldForCommit.
+// The leaves are at most those of the tree, as far as there are keys for them, and those that they split into. A
+// split makes leaves of about equal size, each with no more free than its widest record takes. So the new records
+// fill a number of leaves, and the old records of the split leaves at most twice as many leaves as before. For small
+// transactions the bound assumes half a page of keys and values for each new leaf. If the device has plenty of room,
+// leaves are counted only up to heldForCommit.
 func (a *admission) estimate(tx *Tx) int64 {
 	set := tx.set.Size()
 	pages := set.Keys + set.RedoPages/2
@@ -199,16 +209,21 @@ func (a *admission) estimate(tx *Tx) int64 {
 }
 
 const (
-	fewKeys    = 8  // for so few a tree that was leafy lately is not asked: that takes a twentieth of a Buffered commit of one record
-	leafHeader = 64 // more than a leaf's header and what its keys have in common, unless that is long: then the records take less
-	// heldForCommit is the most pages to be changed that a commit counts where the device has plenty of room: a flush makes sure of its own, see
-	// pressure.unwritten. Commits of a load, counted in full, were too large to wait for room within the bound of the file.
+	// fewKeys: keys up to which a tree that had many leaves lately is not asked for its size: that takes a twentieth
+	// of a Buffered commit of one record
+	fewKeys = 8
+	// leafHeader is more than a leaf's header and its keys' common prefix take, in bytes. A longer prefix makes the
+	// records take less.
+	leafHeader = 64
+	// heldForCommit is the most changed pages that a commit counts if the device has plenty of room: a flush makes
+	// sure of its own room (see pressure.unwritten). With all of them counted, commits of a load were too large to
+	// wait for room within the bound of the file.
 	heldForCommit = 64
 )
 
-// relieve is called by a committer that finds more versions in memory than allowed: it waits for the flush in flight, or flushes. What
-// is left then is what readers hold, and the oldest of them, if it is older than the flush before, is asked to end. The next one is
-// when they hold still more.
+// relieve is called by a committer that finds more versions in memory than allowed. It waits for the flush in flight,
+// or flushes. What is left then is held by readers. If the oldest reader is older than the flush before, it is asked
+// to end. The next one is asked when readers hold toleratedShare more than now.
 func (a *admission) relieve() error {
 	a.step(StepWait)
 	if !a.lockUnlessRelieved() {
@@ -236,9 +251,9 @@ func (a *admission) relieve() error {
 	return nil
 }
 
-// lockUnlessRelieved takes checkpoints.mu, or reports that memory came free before that: background work under way has a checkpoint to write
-// behind its flush, and more to do perhaps. Each wait ends with the flush in flight, or the next one: who finds too much memory in use
-// after that takes his turn.
+// lockUnlessRelieved takes checkpoints.mu, or returns false if memory came free before: background work under way may
+// write a checkpoint after its flush, and more. After the flush in flight, or the next one, it waits for the lock
+// itself: a committer that still finds too much memory in use then does the work.
 func (a *admission) lockUnlessRelieved() bool {
 	for flushes := a.flusher.flushes.Load(); !a.checkpoints.mu.TryLock(); time.Sleep(relievedEvery) {
 		if a.tree.memory.Load() <= a.tree.ceiling.Load() {
@@ -252,7 +267,8 @@ func (a *admission) lockUnlessRelieved() bool {
 	return true
 }
 
-// flushToRelieve flushes until the versions in memory are no more than allowed, or all is written. The caller holds checkpoints.mu.
+// flushToRelieve flushes until versions take no more memory than allowed, or everything is written. The caller holds
+// checkpoints.mu.
 func (a *admission) flushToRelieve() error {
 	for range mostParts {
 		all, err := a.flusher.flushSome()

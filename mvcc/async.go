@@ -12,24 +12,31 @@ import (
 	"flashdbm/logstore"
 )
 
-// A commit that nobody waits for is admitted, resolved and pushed to the commit list by its caller, who gets ErrConflict and ErrFull from
-// that; then the caller goes on. Where commits are synced, one of two goroutines settles it, which lead when no other committer does, one while the
-// other syncs; else the caller settles it as any commit, which takes no device. A third goroutine calls back once the commit is durable.
+// Asynchronous commits (CommitAsync, WriteOneAsync): the caller admits, resolves and pushes the commit, gets
+// ErrConflict and ErrFull from that, and goes on. In Durable mode one of two goroutines leads if no other committer
+// does: one leads while the other syncs. In other modes the caller settles the commit as it would any other, because
+// that takes no device. A third one, the callback goroutine, calls done when the commit is durable.
 //
 // Invariants:
 //
-//  1. Once it is pushed, its caller touches neither the transaction nor its node where another goroutine settles it.
-//  2. All such commits have one channel for the token: a goroutine takes it whichever of them is the newest. Nobody else listens there, and
-//     there is one token, so there is room for one signal in it.
-//  3. Commits are queued for their calls by who settles them, with the token or before the next group is, and oldest first: the calls are in
-//     the order of commits. A commit that needs more than memory is queued once it has ended.
-//  4. Who calls back syncs first if the commit is not durable yet: one sync for all that was settled before it, see gather.
-//  5. A commit that another goroutine settles counts as active until its call has returned, and so does its caller until it has looked for the token.
-//     One that its caller settles counts as active as long as that takes, as any commit, and among the calls from before its caller ceases to be
-//     active until its call has returned: else each would be taken for one that commits beside the next one, which had to be told to it, and could not
-//     use its memory again. Close waits for all of them. The calls of a failed engine get its error.
+//  1. In Durable mode the caller touches neither the transaction nor its node after the push: another goroutine
+//     settles and ends them.
+//  2. All asynchronous commits share one channel for the token, so that one of the two goroutines takes it, whichever
+//     commit is the newest. Nobody else receives from the channel. There is one token, so room for one signal
+//     suffices.
+//  3. Whoever settles a batch queues its commits for their callbacks, oldest first, while holding the token or before
+//     the next group is queued. So callbacks come in the order of commits. A heavy commit is queued when it has
+//     ended.
+//  4. The callback goroutine syncs first if a commit is not durable yet: one sync for everything that was settled
+//     before it (see gather).
+//  5. Durable: a commit counts in readers.active until its callback has returned, and its caller until it has looked
+//     for the token. Other modes: a commit counts as active while its caller settles it, and then in readers.calls,
+//     from before it ceases to be active until its callback has returned. If it counted as active for longer, it
+//     would be taken for a commit beside the next one: its keys would have to be entered for conflicts, and the next
+//     one could not reuse its memory. Close waits for both counts.
+//  6. After a failure callbacks get the engine's error.
 const (
-	asyncBacklog = 1 << 14 // commits whose calls have not returned, at most
+	asyncBacklog = 1 << 14 // most asynchronous commits under way: their callbacks have not been called
 
 	commitTime = 2 * time.Microsecond // that a small Buffered commit takes its caller, about
 )
@@ -37,31 +44,31 @@ const (
 // ErrBacklog: see CommitAsync.
 var ErrBacklog = errors.New("flashdbm: too many commits are under way")
 
-// asyncCommit is a commit that is to be called back for.
+// asyncCommit is a commit with a callback.
 type asyncCommit struct {
 	done func(error)
-	tx   *Tx    // to be ended; nil where its caller settles and ends it
-	seq  uint64 // of its batch
+	tx   *Tx    // to be ended after the commit; nil if its caller settles and ends it
+	seq  uint64 // Seq of its batch
 	err  error
 }
 
-// async are the commits that nobody waits for.
+// async has the asynchronous commits.
 type async struct {
 	committer *committer
 	start     sync.Once
-	room      chan struct{} // a token for each commit under way
+	room      chan struct{} // holds one element for each commit under way
 	token     chan signal
-	queued    chan struct{} // something is in the queue; room for one
+	queued    chan struct{} // tells that the queue is not empty; room for one
 	quit      chan struct{}
 	running   sync.WaitGroup
 	used      *sync.Pool // of *Tx
 
 	mu    sync.Mutex
-	queue []*asyncCommit // settled
+	queue []*asyncCommit // settled commits whose callbacks are due
 
-	// Of the goroutine that calls back.
-	back   int           // commits that were settled and not called back for when the last sync ended
-	synced time.Duration // what that took
+	// Of the callback goroutine alone.
+	back   int           // commits that were settled and not called back when the last sync ended
+	synced time.Duration // duration of the last sync
 }
 
 func (a *async) init(c *committer) {
@@ -73,21 +80,21 @@ func (a *async) init(c *committer) {
 
 // stop ends the goroutines. Nobody uses the engine any more.
 func (a *async) stop() {
-	a.start.Do(func() {}) // none begins
+	a.start.Do(func() {}) // no goroutine is started any more
 	close(a.quit)
 	a.running.Wait()
 	select {
-	case <-a.token: // from a caller whose commit another committer had settled
+	case <-a.token: // from a caller whose commit another committer has settled
 		a.committer.lead(nil)
 	default:
 	}
 }
 
-// enter takes a place among the commits under way. ErrBacklog if there is none and it is not to be waited for.
+// enter takes a place among the commits under way. If there is none it waits, or returns ErrBacklog if wait is false.
 func (a *async) enter(ctx context.Context, wait bool) error {
 	a.start.Do(func() {
 		a.running.Go(a.lead)
-		a.running.Go(a.lead) // while the other one syncs
+		a.running.Go(a.lead) // leads while the other one syncs
 		a.running.Go(a.call)
 	})
 	select {
@@ -110,13 +117,13 @@ func (a *async) enter(ctx context.Context, wait bool) error {
 	}
 }
 
-// give takes back the place, and the being active, of a commit that is not going to be called back for.
+// give undoes enter, and the count in active, of a commit that will not be called back.
 func (a *async) give() {
 	<-a.room
 	a.committer.readers.active.Add(-1)
 }
 
-// lead settles commits when no committer that waits does.
+// lead leads when no other committer does.
 func (a *async) lead() {
 	for {
 		select {
@@ -128,8 +135,9 @@ func (a *async) lead() {
 	}
 }
 
-// settleReturned settles the commits that have returned before they were settled, which only those do that nobody waits for. With the token
-// in hand the caller finds each of them either settled, as the holder before settles what it drains, or in the commit list.
+// settleReturned settles the commits that have returned before they were settled; these are asynchronous ones. With
+// the token in hand it finds each of them either settled, because the holder before has settled what it drained, or
+// in the commit list.
 func (c *committer) settleReturned() {
 	if len(c.async.room) == 0 {
 		return
@@ -140,7 +148,7 @@ func (c *committer) settleReturned() {
 	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 }
 
-// report gives commits what has become of them, and queues those for their calls that nobody waits for.
+// report gives commits their outcome, and queues asynchronous ones for their callbacks.
 func (a *async) report(nodes []*commitNode, err error) {
 	for _, n := range nodes {
 		tx := n.Value.tx
@@ -155,7 +163,7 @@ func (a *async) report(nodes []*commitNode, err error) {
 	}
 }
 
-// add queues a commit that is settled, or a transaction that wrote nothing.
+// add queues a settled commit, or a transaction that wrote nothing.
 func (a *async) add(c *asyncCommit) {
 	if c.tx == nil {
 		a.committer.readers.calls.Add(1)
@@ -169,7 +177,7 @@ func (a *async) add(c *asyncCommit) {
 	}
 }
 
-// call calls back.
+// call is the callback goroutine.
 func (a *async) call() {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for {
@@ -182,7 +190,7 @@ func (a *async) call() {
 		if len(queue) > 0 && a.lacks(queue[len(queue)-1]) {
 			queue = a.gather(queue)
 			begun := time.Now()
-			_ = a.committer.log.syncSettled() // finish has the error
+			_ = a.committer.log.syncSettled() // finish reports the error
 			a.synced, a.back = time.Since(begun), len(queue)+a.waiting()
 		}
 		for _, c := range queue {
@@ -191,12 +199,14 @@ func (a *async) call() {
 	}
 }
 
-// gather waits a little before a sync, and returns what is queued by then. Who puts as many commits under way as he is called back for does so
-// while the calls go on, behind them. Without the wait the first of these would have a sync for themselves, and the others, which come during that, the
-// next one: two groups that take turns. With 50 Buffered commits under way a sync covered half of them.
+// gather waits a little before a sync, and returns what is queued by then. A user who commits again from each
+// callback does so while the callbacks go on. Without the wait, the first of those commits would have a sync to
+// themselves and the others, which come during that sync, the next one: two groups that take turns. With 50 Buffered
+// commits under way a sync covered half of them.
 //
-// It ends when as many wait as did when the last sync ended, when nobody has come for returnPatience, or when it has taken as long as a sync.
-// Where those who are about to come would take longer than a sync, they do better during the next one: with 5,000 under way that is a third more a second.
+// The wait ends when as many are queued as were when the last sync ended, when no commit has come for returnPatience,
+// or when it has taken as long as a sync. If the expected commits would take longer than a sync, there is no wait:
+// they are better made during the sync. With 5,000 under way that gives a third more per second.
 func (a *async) gather(queue []*asyncCommit) []*asyncCommit {
 	begun := time.Now()
 	came, last := len(queue)+a.waiting(), begun
@@ -252,25 +262,27 @@ func (a *async) finish(c *asyncCommit) {
 	if c.tx != nil {
 		a.end(c.tx)
 	}
-	<-a.room // first: the call may begin another commit
+	<-a.room // before done, which may begin another commit
 	c.done(c.err)
 }
 
-// end ends a transaction that was settled by another goroutine.
+// end ends a transaction that another goroutine has settled.
 func (a *async) end(tx *Tx) {
 	if !tx.single {
 		tx.end()
 		return
 	}
-	if tx.err == nil { // else it is not used again, nor is its set
+	if tx.err == nil { // after an error neither it nor its set is reused
 		tx.async = nil
 		tx.leaveTo(a.used)
 	}
 }
 
-// CommitAsync is Commit, but returns once the commit cannot be lost to another any more, and calls done once it is as durable as it gets, with nil,
-// or has failed. After an error the transaction has ended, nothing was applied, and done is not called. If too many commits are under way
-// it waits, or returns ErrBacklog and leaves the transaction open.
+// CommitAsync is Commit, but returns as soon as the commit cannot lose to another one any more. It calls done when
+// the commit is as durable as the engine's Durability promises, with nil, or when it has failed, with the error. If
+// CommitAsync returns an error, the transaction has ended, nothing was applied, and done is not called. If too many
+// commits are under way it waits, or, if wait is false, returns ErrBacklog and leaves the transaction open. Callbacks
+// come from one goroutine, in the order of commits.
 func (tx *Tx) CommitAsync(wait bool, done func(error)) error {
 	e := tx.e
 	if err := e.committer.async.enter(tx.ctx, wait); err == ErrBacklog {
@@ -292,7 +304,7 @@ func (tx *Tx) CommitAsync(wait bool, done func(error)) error {
 	return err
 }
 
-// commit is CommitAsync once there is a place for c.
+// commit is CommitAsync after enter.
 func (a *async) commit(tx *Tx, c *asyncCommit) error {
 	by := a.committer
 	if lost, err := tx.endLease(); lost {
@@ -339,14 +351,15 @@ func (a *async) commit(tx *Tx, c *asyncCommit) error {
 	return nil
 }
 
-// push is commitAdmitted for a commit that another goroutine settles. After an error nothing was pushed, and nothing is held.
+// push is commitAdmitted for a commit that another goroutine settles. After an error nothing was pushed, and the held
+// pages are released.
 func (a *async) push(tx *Tx, c *asyncCommit, held int64) error {
 	by := a.committer
 	n, err := by.toList(tx, held)
 	if err != nil {
 		return err
 	}
-	by.readers.active.Add(1) // the call may come before this returns
+	by.readers.active.Add(1) // the callback may come before this returns
 	defer by.readers.active.Add(-1)
 	tx.async, tx.pushed, tx.kept.wake = c, n, a.token
 	if err := by.resolver.resolve(tx, n); err != nil {
@@ -360,7 +373,7 @@ func (a *async) push(tx *Tx, c *asyncCommit, held int64) error {
 	return nil
 }
 
-// WriteOneAsync is WriteOne as CommitAsync is Commit.
+// WriteOneAsync is to WriteOne what CommitAsync is to Commit.
 func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(error)) error {
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
@@ -371,11 +384,11 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if err := e.committer.async.enter(nil, wait); err != nil {
 		return err
 	}
-	e.readers.active.Add(1) // before the look at closed: see Close
+	e.readers.active.Add(1) // before reading closed: see Close
 	durable := e.opts.Durability == Durable
 	var tx *Tx
 	queued := false
-	defer func() { // also after a panic, as where the caller's key or value cannot be read
+	defer func() { // also after a panic, such as when the caller's key or value cannot be read
 		if !queued && (durable || tx == nil || tx.pushed == nil) {
 			e.committer.async.give()
 		} else if !durable {
@@ -389,14 +402,14 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 		return err
 	}
 	used := e.committer.used
-	if durable {
+	if durable { // whose channel is shared by all
 		used = e.committer.async.used // whose channel is that of all
 	}
 	tx = usedTx(e, used)
 	tx.single = true
 	tx.writeSingle(key, value, remove)
 	held, err := e.admission.admit(tx)
-	if err != nil { // it is not used again, nor is its set
+	if err != nil { // neither it nor its set is reused
 		return err
 	}
 	if durable {

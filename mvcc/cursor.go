@@ -9,26 +9,27 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// Cursor moves over the records that a transaction sees, its own writes included, in key order. It is positioned by key: writing or
-// deleting through the transaction never makes it skip or repeat a record. See Merge.
+// Cursor moves in key order over the records that a transaction sees, its own writes included. Its position is a key:
+// writing or deleting through the transaction never makes it skip or repeat a record. See writeset.Merge. One
+// goroutine uses it at a time.
 type Cursor struct {
 	tx    *Tx
 	tree  treeCursor
-	over  *writeset.Layered // over tree, if part of the write set has left memory
-	turns int               // of the write set that over was made for
-	merge writeset.Merge    // over that, or over tree
+	over  *writeset.Layered // over tree, if part of the write set has been spilled
+	turns int               // turnsOf the transaction when over was made
+	merge writeset.Merge    // of the write set in memory over that, or over tree
 	err   error
-	span  *keyRange // serializable: what the moves since the last positioning have covered
-	low   []byte    // bounds of that, nil for none: see Within
+	span  *keyRange // serializable: the keys that the moves since the last positioning have covered
+	low   []byte    // bounds of the cursor; nil for none: see Within
 	high  []byte
-	order scanOrder // of the values since then
+	order scanOrder // of the values read since the last positioning
 }
 
-// cursors are those that were released. With its path through the tree a cursor takes 1.6 KiB: half of what a short scan left to the
-// collector.
+// cursors holds released cursors. With its path through the tree a cursor takes 1.6 KiB, half of the garbage of a
+// short scan.
 var cursors = sync.Pool{New: func() any { return new(Cursor) }}
 
-// Cursor returns a new cursor. It is nowhere: Next goes to the first record, Prev to the last.
+// Cursor returns a new cursor. It is on no record: Next goes to the first record, Prev to the last.
 func (tx *Tx) Cursor() *Cursor {
 	c := cursors.Get().(*Cursor)
 	c.tx, tx.lends = tx, true
@@ -36,20 +37,20 @@ func (tx *Tx) Cursor() *Cursor {
 	return c
 }
 
-// Release lets another transaction have the cursor, which is not used any more. Keys and values that it showed stay valid. It is also right
-// not to call it.
+// Release lets another transaction reuse the cursor, which the caller must not use any more. Keys and values that it
+// returned stay valid. Not calling Release is fine too.
 func (c *Cursor) Release() {
-	*c = Cursor{} // it points into memory that is given back with the file
+	*c = Cursor{} // it refers to memory that is unmapped with the file
 	cursors.Put(c)
 }
 
-// Reset puts the cursor back where it was when it was made.
+// Reset puts the cursor back into the state of a new one.
 func (c *Cursor) Reset() {
 	c.lay()
 	c.err, c.span = nil, nil
 }
 
-// lay makes the cursor one over the write set as it is now, on no record.
+// lay rebuilds the cursor over the present write set, on no record.
 func (c *Cursor) lay() {
 	base := c.tree.reset(&c.tx.snap)
 	c.over, c.turns = nil, 0
@@ -68,8 +69,9 @@ func (c *Cursor) lay() {
 	c.merge = writeset.NewMerge(c.over, set)
 }
 
-// current reports whether no part of the write set has left memory, and no range was cut, since the cursor was laid. If so, the cursor is laid anew where it
-// was: on the first record at or after its key, or beyond either end.
+// current reports whether the cursor fits the write set: no part was spilled and no range cut since it was built. If
+// not, current rebuilds the cursor and puts it back in its place: on the first record at or after its key, or beyond
+// either end.
 func (c *Cursor) current() bool {
 	if c.tx.readOnly || turnsOf(c.tx) == c.turns {
 		return true
@@ -80,8 +82,9 @@ func (c *Cursor) current() bool {
 	return false
 }
 
-// First, Last, Next, Prev and Seek move and report whether they found a record. Seek goes to the first record at or after key; after it
-// has failed, Prev goes to the last record. Next past the end stays there and Prev goes to the last record; likewise at the start.
+// First, Last, Next, Prev and Seek move the cursor and report whether they found a record. Seek goes to the first
+// record at or after key; if there is none, Prev then goes to the last record. Next past the end stays there, and
+// Prev then goes to the last record; likewise at the start.
 func (c *Cursor) First() bool { return c.begin() && c.covered(c.merge.First(), nil, true) }
 
 // Last: see First.
@@ -102,7 +105,7 @@ func (c *Cursor) Next() bool {
 	}
 	on, key := c.merge.OnRecord(), c.merge.Key()
 	if !c.current() && on && (!c.merge.OnRecord() || !bytes.Equal(c.merge.Key(), key)) {
-		return c.passed(c.merge.OnRecord(), true) // that record was deleted since: this is the one behind it
+		return c.passed(c.merge.OnRecord(), true) // that record was deleted since: this is the one after it
 	}
 	return c.passed(c.merge.Next(), true)
 }
@@ -135,7 +138,8 @@ func (c *Cursor) begin() bool {
 	return true
 }
 
-// covered notes for a serializable transaction what a positioning has read: from its start to the record found or to the end.
+// covered notes for a serializable transaction what a positioning has read: from its start to the record found, or to
+// the end.
 func (c *Cursor) covered(found bool, from []byte, forward bool) bool {
 	if c.tx.reads == nil {
 		return found
@@ -153,7 +157,7 @@ func (c *Cursor) covered(found bool, from []byte, forward bool) bool {
 	return found
 }
 
-// passed widens what was read by a step. A step back over what was read already leaves it as it is.
+// passed extends what was read by one step. A step over keys that were read already changes nothing.
 func (c *Cursor) passed(found, forward bool) bool {
 	switch s := c.span; {
 	case c.tx.reads == nil:
@@ -174,7 +178,7 @@ func (c *Cursor) passed(found, forward bool) bool {
 	return found
 }
 
-// behind returns the least key after the record the cursor is on, nil past the end.
+// behind returns the least key after the cursor's record, nil past the end.
 func (c *Cursor) behind(found bool) []byte {
 	if !found {
 		return nil
@@ -182,11 +186,11 @@ func (c *Cursor) behind(found bool) []byte {
 	return append(bytes.Clone(c.merge.Key()), 0)
 }
 
-// Key returns the key of the record that the last move has found, nil if it is long and cannot be read: see Err. It is valid until the
-// transaction ends.
+// Key returns the key of the record that the last move has found; nil if the key is long and cannot be read (see
+// Err). It is valid until the transaction ends.
 func (c *Cursor) Key() []byte { return c.merge.Key() }
 
-// Value returns its value, with the same lifetime.
+// Value returns the record's value, valid until the transaction ends.
 func (c *Cursor) Value() ([]byte, error) {
 	if c.tx.readOnly {
 		if err := c.Err(); err != nil {
@@ -205,7 +209,7 @@ func (c *Cursor) Value() ([]byte, error) {
 	return c.tx.foundValue(f)
 }
 
-// noteValue counts for noteScan, some values at a time.
+// noteValue counts values for noteScan, and passes them on some at a time.
 func (c *Cursor) noteValue(ref btree.Ref) {
 	if c.order.next(ref); c.order.values < scatterValues {
 		return
@@ -214,7 +218,7 @@ func (c *Cursor) noteValue(ref btree.Ref) {
 	c.order = scanOrder{}
 }
 
-// ValueReader reads it piece by piece, and returns its length in bytes.
+// ValueReader returns a reader of the record's value, and the value's length in bytes.
 func (c *Cursor) ValueReader() (r io.Reader, length int64, err error) {
 	switch en, ok, err := c.entry(); {
 	case err != nil:
@@ -226,7 +230,7 @@ func (c *Cursor) ValueReader() (r io.Reader, length int64, err error) {
 	return c.tx.foundReader(c.tree.found())
 }
 
-// entry returns the record if the transaction has written it. ok is false if it is the tree's.
+// entry returns the record if the transaction has written it; ok is false if the record is the tree's.
 func (c *Cursor) entry() (en writeset.Entry, ok bool, err error) {
 	if err := c.Err(); err != nil {
 		return en, false, err
@@ -242,7 +246,7 @@ func (c *Cursor) entry() (en writeset.Entry, ok bool, err error) {
 	if c.tx.set.Spilled() == nil {
 		return en, false, nil
 	}
-	if turnsOf(c.tx) != c.turns { // the entry may have left memory since the move
+	if turnsOf(c.tx) != c.turns { // the entry may have been spilled since the move
 		if en, ok, err = c.tx.set.Find(c.merge.Key()); ok || err != nil {
 			return en, ok, err
 		}

@@ -11,29 +11,33 @@ import (
 	"flashdbm/override"
 )
 
-// A transaction that clears a range of many records has the range in its write set instead of a delete for each of them: the range is cut. What a
-// transaction writes is its cut ranges, and over them its write set, in this order: what it had put into a range before is deleted in the set when
-// the range is cut, and what it puts there later is in the set anyway.
+// A transaction that clears a range of many records cuts it: its write set has the range, instead of one delete for
+// each record. What a transaction writes is its cut ranges and, over them, its write set. When a range is cut, the
+// set gets deletes for what the transaction had put into it before; later puts are in the set anyway.
 //
-//	reads     the set first, then the ranges, then the snapshot
-//	commit    is one of those that are a batch of their own (see heavy.go): the tree has all commits before it, and the ranges are cut out of
-//	          the tree, before the ops are applied, under a Seq that nobody reads at yet. So memtables and their readers know of no ranges
-//	log       a redo record for each range, in the one group of the commit
-//	flush     follows at once, and is of all: see below
-//	conflicts by ranges, as of all that clear: see clear.go
+//	reads     look at the set first, then at the ranges, then at the snapshot
+//	commit    is a batch of its own (heavy.go). The tree has all commits before it. The ranges are cut out of the
+//	          tree before the ops are applied, under a Seq that nobody reads at yet. So memtables and their readers
+//	          know nothing of ranges
+//	log       one redo record for each range, in the one group of the commit
+//	flush     follows at once, and is of all dirty pages: see below
+//	conflicts are those of ranges, as for all transactions that clear ranges (clear.go)
 //
-// Cutting looks at each page between the two ends once: for its number of records, and for the values that it leads to, which die one by one. It is
-// done with the token in hand.
+// Cutting looks once at each page between the two ends, with the token in hand: for its number of records, and for
+// the values that it refers to, which die one by one.
 //
-// Crash cases. Before the group is whole: nothing happened. Behind it, before the flush is whole: recovery applies the redo in the order of the
-// groups, and cuts where the group comes (see redoTable). Everything before is in the tree then, also what leaves have that were left behind. Deaths
-// come from the tree alone, as those of layers do, so none is counted twice: the flush that follows is of all, redo then starts behind the group, and
-// no flush that lists deaths of what was cut comes before it. While it is missing, for want of room, the next one is of all (pressure.layered).
+// Crash cases. Before the group is whole: nothing has happened. After that, before the flush is whole: recovery
+// applies the redo in the order of the groups, and cuts where the group comes (see redoTable). At that point the tree
+// has everything older, including what left-behind leaves lack on the device. Only the tree reports deaths of cut
+// values, as for layers, so none is counted twice: the flush that follows is of all dirty pages, redo then starts
+// after the group, and no flush that lists such deaths comes before it. If that flush fails for want of room, the
+// next one is of all (pressure.layered).
 
-// leastCut is from how many records on a range is cut, wherever there is room to delete them one by one. The deletes of fewer are in some leaves, and cost no more than a batch of its own and a flush do.
+// leastCut is the fewest records of a range that is cut, if there is room to delete them one by one. Fewer deletes
+// are in a few leaves, and cost no more than a batch of its own and a flush.
 const leastCut = 4097
 
-// leastCut returns how many it is.
+// leastCut returns the fewest records of a range that is cut.
 func (o *Options) leastCut() int64 {
 	if n := o.CutFrom; n > 0 {
 		return n
@@ -41,12 +45,12 @@ func (o *Options) leastCut() int64 {
 	return leastCut
 }
 
-// cuts are ranges in order, none of which touches another.
+// cuts are ranges in key order, none of which touches another.
 type cuts []*keyRange
 
-// find returns the range that has a key, nil if none has.
+// find returns the range that contains key; nil if none does.
 func (c cuts) find(key []byte) *keyRange {
-	low, high := 0, len(c) // by hand: handed to a function of slices, each key that is looked up would be on the heap
+	low, high := 0, len(c) // by hand: if key were passed to a function of package slices, it would escape to the heap
 	for low < high {
 		if mid := (low + high) / 2; bytes.Compare(c[mid].from, key) <= 0 {
 			low = mid + 1
@@ -62,7 +66,7 @@ func (c cuts) find(key []byte) *keyRange {
 
 func (c cuts) has(key []byte) bool { return len(c) > 0 && c.find(key) != nil }
 
-// with returns the ranges and another one, which is not empty. The others stay as they are.
+// with returns the ranges together with x, which is not empty. The receiver does not change.
 func (c cuts) with(x *keyRange) cuts {
 	all, y := make(cuts, 0, len(c)+1), *x
 	at := 0
@@ -72,7 +76,7 @@ func (c cuts) with(x *keyRange) cuts {
 			all, at = append(all, o), len(all)+1
 		case y.to != nil && bytes.Compare(y.to, o.from) < 0:
 			all = append(all, o)
-		default: // both become one
+		default: // the two become one
 			if bytes.Compare(o.from, y.from) < 0 {
 				y.from = o.from
 			}
@@ -84,7 +88,7 @@ func (c cuts) with(x *keyRange) cuts {
 	return slices.Insert(all, at, &y)
 }
 
-// cutRange adds a range to those that are cut.
+// cutRange cuts a range in a transaction.
 func cutRange(tx *Tx, x *keyRange) error {
 	tx.readAny = true
 	if tx.reads != nil {
@@ -112,13 +116,14 @@ func cutRange(tx *Tx, x *keyRange) error {
 	return nil
 }
 
-// turnsOf changes with all that makes cursors of the transaction be laid anew.
+// turnsOf changes whenever cursors of the transaction have to be rebuilt.
 func turnsOf(tx *Tx) int { return tx.set.Turns() + tx.cutTurns }
 
-// bare reports whether the transaction has written nothing so far that a cursor has to lay over the snapshot.
+// bare reports whether the transaction has written nothing that a cursor has to merge with the snapshot.
 func (c *Cursor) bare() bool { return c.merge.Set().Empty() && len(c.tx.cuts) == 0 }
 
-// snapshotHas returns what the snapshot has of a range, whatever the transaction has written, up to about the given number of records.
+// snapshotHas returns the size of a range in the snapshot, regardless of what the transaction has written, up to
+// about most records.
 func snapshotHas(tx *Tx, x *keyRange, most int64) (rangeSize, error) {
 	return measure(&Tx{pinned: pinned{e: tx.e, readOnly: true, slot: tx.slot, snap: tx.snap}, ctx: tx.ctx}, x.from, x.to, most)
 }
@@ -135,7 +140,7 @@ func lenCut(tx *Tx) (n int64, err error) {
 	return n, nil
 }
 
-// cutCursor moves over what cut ranges leave.
+// cutCursor moves over the records outside of the cut ranges.
 type cutCursor struct {
 	mover
 	cuts cuts
@@ -147,7 +152,7 @@ func (c *cutCursor) Seek(key []byte) bool { return c.onwards(c.mover.Seek(key)) 
 func (c *cutCursor) Last() bool           { return c.back(c.mover.Last()) }
 func (c *cutCursor) Prev() bool           { return c.back(c.mover.Prev()) }
 
-// onwards goes on to the first record that is not cut.
+// onwards moves forward to the first record that is not cut.
 func (c *cutCursor) onwards(found bool) bool {
 	for found {
 		key := c.mover.Key()
@@ -158,7 +163,7 @@ func (c *cutCursor) onwards(found bool) bool {
 		switch {
 		case x == nil:
 			return true
-		case x.to == nil: // off the end, from where Prev goes to the last record
+		case x.to == nil: // past the end, from where Prev goes to the last record
 			return c.mover.Last() && c.mover.Next()
 		}
 		found = c.mover.Seek(x.to)
@@ -166,7 +171,7 @@ func (c *cutCursor) onwards(found bool) bool {
 	return false
 }
 
-// back is onwards in the other direction.
+// back moves backward to the first record that is not cut.
 func (c *cutCursor) back(found bool) bool {
 	for found {
 		key := c.mover.Key()
@@ -192,8 +197,8 @@ func (r *readSet) cutBy(c cuts) bool {
 	return false
 }
 
-// cutPages bounds the pages that cutting takes beside those of the ops: redo, the nodes on the ways to both ends with the neighbours that they
-// are merged with, and the lists of what dies in the flush that follows.
+// cutPages bounds the pages that cutting takes in addition to the ops: redo, the nodes on the paths to both ends of
+// each range with the neighbours that they are merged with, and the lists of dead pages in the flush that follows.
 func cutPages(tx *Tx) int64 {
 	if len(tx.cuts) == 0 {
 		return 0
@@ -203,7 +208,7 @@ func cutPages(tx *Tx) int64 {
 		size += int64(len(x.from)+len(x.to)) + redo.MaxRecord
 	}
 	levels := int64(1)
-	if root, err := tx.snap.Node(override.Root); err == nil { // else the commit will tell
+	if root, err := tx.snap.Node(override.Root); err == nil { // else the commit will report it
 		levels += int64(root.Level())
 	}
 	nodes := int64(len(tx.cuts)) * 2 * 2 * levels
@@ -211,12 +216,12 @@ func cutPages(tx *Tx) int64 {
 	return redo.Pages(size) + 1 + nodes + live/listedInPage + 1
 }
 
-const listedInPage = logstore.BodySize / 12 // pages that die which a page of a flush lists
+const listedInPage = logstore.BodySize / 12 // dead pages that one page of a flush lists
 
-// redo returns what the redo record says of the range.
+// redo returns the redo record of the range.
 func (x *keyRange) redo() redo.Range { return redo.Range{From: x.from, To: x.to} }
 
-// cut cuts a range out of the tree. What the batch has applied so far was before it.
+// cut cuts a range out of the tree. What the batch has applied so far precedes it.
 func (p *pieces) cut(x redo.Range) error {
 	r, err := btree.Cut(p.batch, override.Root, x.From, x.To)
 	if err != nil {
@@ -226,7 +231,8 @@ func (p *pieces) cut(x redo.Range) error {
 	return p.relieve()
 }
 
-// mayCut makes sure that the file says that ranges may be in its log. The caller holds checkpoints.mu, and not the token.
+// mayCut makes sure that the file says that its log may contain ranges. The caller holds checkpoints.mu, and not the
+// token.
 func mayCut(c *committer, tx *Tx) error {
 	if len(tx.cuts) == 0 || c.store.LogsRanges() {
 		return nil

@@ -10,32 +10,36 @@ import (
 	"flashdbm/override"
 )
 
-// A heavy commit has a write set of which part is in layers, or so many keys that the pages they change may take more than half of
-// MemoryLimit, or it cuts ranges (see cut.go). It is a batch of its own, applied in pieces (see pieces), and may have to begin a flush in the middle of that. So its
-// committer takes checkpoints.mu first, by which no other flush is in flight, then the token, settles what waits in the commit list, is
-// resolved and pushed while it has the token, and leads its own batch:
+// A commit is heavy if part of its write set is in layers, if it has so many keys that the pages they change may take
+// more than half of MemoryLimit, or if it cuts ranges (cut.go). A heavy commit is a batch of its own, is applied in
+// pieces (see pieces), and may have to begin a flush in the middle. So its committer takes checkpoints.mu first,
+// which keeps other flushes away, and then the token. With both it settles what waits in the commit list, resolves
+// and pushes its commit, and leads its own batch:
 //
-//	layers   the rest of the write set becomes one too; SyncPrivate
-//	push     nobody else drains it: the token is here
-//	log      a record group: the redo, or what lists the layers. From then on the layers belong to the log
+//	layers   what is left of the write set in memory becomes a layer too; SyncPrivate
+//	push     nobody else drains the commit: the token is here
+//	log      a record group: the redo, or the list of the layers, which from then on belong to the log
 //	sync
-//	apply    ranges are cut; then in pieces, under a Seq that nobody reads at; the table of last writes on the way
+//	apply    cut the ranges, then apply in pieces, under a Seq that nobody reads at; enter keys into the table of
+//	         last writes
 //	applied  moves: the tree has the batch
-//	cut, durable moves
-//	flush    of what was not written early. Layers have made it due: they take room until its end lists them as dead; and ranges, see there
+//	cut      the commit list; durable moves
+//	flush    of what was not written early. Layers make it due at once, because they take room until the end of the
+//	         flush lists them as dead; so do ranges (cut.go)
 //
-// Crash cases: a group that lists the layers counts only if it is whole, and then they were synced before. Without it recovery takes
-// their segments for free ones. With it, until a flush whose base is not below it is whole, recovery merges the layers again; so they,
-// and the runs that they lead to, live until that flush lists them. A record's run lives as long as the record.
+// Crash cases: a group that lists layers counts only if it is whole, and the layers were synced before it. Without
+// the group, recovery takes the segments of the layers for free. With it, recovery merges the layers again until a
+// flush whose base is not below the group is whole; so the layers, and the runs that they refer to, live until that
+// flush lists them. A record's run lives as long as the record.
 //
-// Readers go on all the time, at Seqs below. Other commits wait, as they do for any batch.
+// Readers go on meanwhile, at lower Seqs. Other commits wait, as they do for any batch.
 
-// heavy reports whether the transaction commits in this way.
+// heavy reports whether the transaction commits as a heavy one.
 func (tx *Tx) heavy() bool {
 	return tx.set.Spilled() != nil || len(tx.cuts) > 0 || tx.set.Len() > 2*tx.e.pieceOps()
 }
 
-// commitHeavy is what commit does with such a transaction once it is admitted.
+// commitHeavy commits a heavy transaction that was admitted.
 func (c *committer) commitHeavy(tx *Tx, n *commitNode) error {
 	lost, err := c.leadHeavy(tx, n)
 	n.Value.tx = nil
@@ -48,7 +52,7 @@ func (c *committer) commitHeavy(tx *Tx, n *commitNode) error {
 	return err
 }
 
-// leadHeavy resolves and settles a heavy commit. If it lost to another, nothing was done.
+// leadHeavy resolves and settles a heavy commit. If it has lost, nothing was done, and lost says to whom.
 func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.step(StepWait)
@@ -69,7 +73,7 @@ func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error)
 	return lost, err
 }
 
-// turnHeavy is what the token holder does, who has checkpoints.mu, too.
+// turnHeavy does that with the token and checkpoints.mu held.
 func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 	if err := c.Failed(); err != nil {
@@ -90,8 +94,8 @@ func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	return nil, c.flusher.finishFlush(f, c.log.bytes.Total(), c.flusher.between)
 }
 
-// resolveHeavy is resolve for the token holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a
-// large transaction is checked while others push.
+// resolveHeavy is resolve for the token holder. Nobody else drains or cuts meanwhile, so after a failed push only the
+// commits that were pushed since need to be looked at: a large transaction is checked while others push.
 func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	var checked *commitNode
 	for first := true; ; first = false {
@@ -119,8 +123,8 @@ func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	}
 }
 
-// settleAround drains the list, which has n, and settles the commits before n as a batch, then n by settle, then those behind it, also after
-// a panic, which has poisoned the store. The caller has the token.
+// settleAround drains the list, which contains n. It settles the commits before n as a batch, then n by settle, then
+// those after n as a batch, also after a panic, which has poisoned the store. Token held.
 func (c *committer) settleAround(n *commitNode, settle func() error) error {
 	nodes := c.resolver.list.Drain(nil)
 	at := 0
@@ -132,7 +136,7 @@ func (c *committer) settleAround(n *commitNode, settle func() error) error {
 	return settle()
 }
 
-// settleHeavy logs and applies a heavy commit. It returns the flush to finish, if one is due at once.
+// settleHeavy logs and applies a heavy commit. It returns the flush to finish at once, nil for none.
 func (c *committer) settleHeavy(n *commitNode) (f *override.Flush, err error) {
 	defer c.protect(&err)
 	if err := c.Failed(); err != nil {
@@ -149,7 +153,7 @@ func (c *committer) settleHeavy(n *commitNode) (f *override.Flush, err error) {
 }
 
 func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
-	if err := c.log.writeRedo(); err != nil { // first, without n: a group that lists layers has no other redo
+	if err := c.log.writeRedo(); err != nil { // first, and without n: a group that lists layers has no other redo
 		return nil, err
 	}
 	own := &n.Value
@@ -183,7 +187,8 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		c.log.bytes.Add(s.Bytes())
 	}
 	c.pressure.layered = c.pressure.layered || own.set.Spilled() != nil || len(own.cuts()) > 0
-	if c.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the token until the pieces are done
+	// Buffered: also what was acknowledged before; nobody else gets the token until the pieces are done
+	if c.opts.Durability != WriteThrough {
 		if err := c.store.Sync(); err != nil {
 			return nil, err
 		}
@@ -215,7 +220,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		return nil, err
 	}
 	c.resolver.cleared.note(c.batch.nodes, seq)
-	c.showAlone(seq, group, p.records) // group is synced, unlike what was written early
+	c.showAlone(seq, group, p.records) // group is synced, unlike pages that were written early
 	c.resolver.list.Cut(n)
 	c.tree.sets.retire(c.batch.nodes, seq, true, false)
 	c.marks.publishDurable()
@@ -225,7 +230,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	return f, nil
 }
 
-// showAlone shows a commit that the tree has, which is a batch of its own. Token held.
+// showAlone shows a commit that the tree has, as a batch of its own. Token held.
 func (c *committer) showAlone(seq, group uint64, records int64) {
 	c.tree.merged(seq, seq, records)
 	c.marks.committed.Store(seq)
@@ -235,7 +240,7 @@ func (c *committer) showAlone(seq, group uint64, records int64) {
 	c.log.recent.batches++
 }
 
-// applyLayers merges layers and applies the result. told is told of each key.
+// applyLayers merges layers and applies the result. It calls told with each key.
 func (p *pieces) applyLayers(layers []*writeset.Layer, told func(key []byte)) error {
 	m := writeset.MergeLayers(layers, p.batch.Drop)
 	n := p.flusher.pieceOps()
@@ -246,7 +251,7 @@ func (p *pieces) applyLayers(layers []*writeset.Layer, told func(key []byte)) er
 		for ; ok && len(ops) < n; ok = m.Next() {
 			op, ref, leads := m.Op()
 			if leads && op.Delete {
-				p.batch.Drop(ref) // it holds the key alone
+				p.batch.Drop(ref) // the run holds only the key
 			} else if leads {
 				refs = append(refs, ref)
 				op.Ref = &refs[len(refs)-1]
@@ -261,8 +266,8 @@ func (p *pieces) applyLayers(layers []*writeset.Layer, told func(key []byte)) er
 	return m.Err()
 }
 
-// logLayers adds to g the lists of the layers' extents and of the pages of their runs, and to the redo the records that name them. It
-// returns what leaves the tree, where it never was, when the layers are applied.
+// logLayers adds to g the lists of the layers' extents and of the pages of their runs, and to the redo the records
+// that name those lists. drops is what dies when the layers are applied, although the tree never had it.
 func (c *committer) logLayers(g *logstore.Group, s *writeset.Spill) (drops []btree.Ref) {
 	c.batch.ops, c.log.runs, c.batch.listed = c.batch.ops[:0], c.log.runs[:0], c.batch.listed[:0]
 	list := func(extents []logstore.Extent, each func(a logstore.Addr, bytes int64, extents []logstore.Extent)) {
@@ -298,7 +303,7 @@ func (c *committer) logLayers(g *logstore.Group, s *writeset.Spill) (drops []btr
 	return append(drops, lost...)
 }
 
-// layerRef is a reference to the pages of a layer that the run at a lists.
+// layerRef is a reference to those pages of a layer that the run at a lists.
 func layerRef(a logstore.Addr, extents []logstore.Extent) btree.Ref {
 	ref := btree.Ref{Kind: btree.Extents, ID: a}
 	for _, x := range extents {

@@ -12,29 +12,31 @@ import (
 	"flashdbm/override"
 )
 
-// A load builds the tree of an empty database from records that come in the order of their keys, from the leaves upwards, straight into the
-// log: see override.Build. It is a commit like others to all who may conflict with it:
+// A load builds the tree of an empty database, from records that come in key order, from the leaves upwards and
+// straight into the log: see override.Build. To transactions that may conflict with it, it is a commit like others:
 //
-//	checkpoints.mu, the token   until the load ends: no flush, no checkpoint, no other commit
-//	settle                 what waits in the commit list; the tree must still be empty then
-//	push                   a node whose set is everything: who resolves from now on and has read anything, loses to the load
-//	build, sync, install   as a flush, whose last part makes it count
-//	note                   in the table of last writes that everything was written
-//	applied, durable       move, and the list is cut
+//	checkpoints.mu, the token   held until the load ends: no flush, no checkpoint, no other commit
+//	settle                      what waits in the commit list; the tree must still be empty then
+//	push                        a node whose set is everything: a transaction that is resolved from now on and has
+//	                            read anything loses to the load
+//	build, sync, install        as a flush, whose last part makes it count
+//	note                        in the table of last writes, that everything was written
+//	applied, durable            move, and the list is cut
 //
-// A load that ends otherwise gives the node a Seq that everybody sees already: who has lost to it tries again.
+// If a load fails, it gives its node a Seq that is visible already: a transaction that has lost to it tries again.
 
-// everything is the set of a load in the commit list: it has all keys.
+// everything is the set of a load's node in the commit list: it stands for all keys.
 var everything = &writeset.Set{}
 
-// A LoadSource hands out records, in chunks that are valid until the next call. No more: an empty one.
+// A LoadSource returns records in chunks, each valid until the next call. An empty chunk ends the load.
 type LoadSource func() ([]LoadRecord, error)
 
 // LoadRecord is a record to be loaded.
 type LoadRecord struct{ Key, Value []byte }
 
-// LoadEmpty loads records into the database if that is empty, and reports whether it was: else nothing was done, and no record asked for.
-// After an error nothing of the load is there. In every mode it is durable when it returns. ErrOrder if keys do not ascend, ErrFull.
+// LoadEmpty loads records into the database if it is empty, and reports whether it was. If it was not, LoadEmpty does
+// nothing and asks for no record. After an error nothing of the load is there. The load is durable when LoadEmpty
+// returns, in every mode. Errors: ErrOrder if keys do not ascend, ErrFull.
 func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if e.opts.Store.ReadOnly {
@@ -56,15 +58,15 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 	l := &loading{committer: &e.committer}
 	if err := e.tree.withMerged(func() error {
 		empty, err = l.turn(ctx, next)
-		return nil // an error of the load is none of the engine's
+		return nil // an error of the load does not fail the engine
 	}); err != nil {
 		return empty, err
 	}
 	switch {
 	case err == nil && empty:
-		err = e.checkpoints.checkpointTwice() // else the next open would scan all of it
+		err = e.checkpoints.checkpointTwice() // else the next Open would scan all of it
 	case err != nil && e.Failed() == nil:
-		for range 2 { // behind which what was written in vain is free
+		for range 2 { // after two checkpoints the pages written in vain are free
 			if cerr := e.checkpoints.checkpoint(); cerr != nil {
 				break
 			}
@@ -73,7 +75,8 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 	return empty, err
 }
 
-// clearForLoad writes what is dirty in an empty tree, and the checkpoint behind which a load may come. The caller holds checkpoints.mu.
+// clearForLoad writes what is dirty in an empty tree, and the checkpoint after which a load may begin. The caller
+// holds checkpoints.mu.
 func (c *committer) clearForLoad() (empty bool, err error) {
 	if err := c.tree.withMerged(func() error {
 		empty = c.tree.records == 0
@@ -88,7 +91,7 @@ func (c *committer) clearForLoad() (empty bool, err error) {
 	return true, c.checkpoints.checkpoint()
 }
 
-// turn is what the token holder does, who has checkpoints.mu, too.
+// turn does the load. The caller holds checkpoints.mu and the token.
 func (l *loading) turn(ctx context.Context, next LoadSource) (empty bool, err error) {
 	c, n := l.committer, &commitNode{}
 	n.Value.set = everything
@@ -169,7 +172,7 @@ type loading struct {
 	tree      *btree.Builder
 	room      int64             // pages reserved
 	all       int64             // pages written
-	ahead     chan reservedRoom // of what is being reserved beside; nil if nothing is
+	ahead     chan reservedRoom // result of the reservation that another goroutine makes; nil if there is none
 }
 
 type reservedRoom struct {
@@ -177,14 +180,14 @@ type reservedRoom struct {
 	err   error
 }
 
-// As many pages are reserved at once, beside the building, as were written so far, within these bounds: a file that grows is synced each
-// time, and one that is small is not to grow by much more than it needs.
+// While the tree is built, as many pages are reserved ahead as were written so far, within these bounds. More at
+// once: a small file grows by more than it needs. Less: a file that grows is synced more often.
 const (
 	leastAhead = 1 << 20 / logstore.PageSize
 	mostAhead  = 32 << 20 / logstore.PageSize
 )
 
-// reserve makes sure of room for pages. Half of what is reserved at once is left when more is asked for.
+// reserve makes sure of room for pages. More is reserved ahead when less than half of such a step is left.
 func (l *loading) reserve(pages int64) error {
 	for l.room < pages {
 		if l.ahead != nil {
@@ -209,7 +212,7 @@ func (l *loading) reserve(pages int64) error {
 	return nil
 }
 
-// spent gives up what was reserved for pages that are written.
+// spent gives up the reservation of pages that are written.
 func (l *loading) spent(pages int64) {
 	l.all += pages
 	pages = min(pages, l.room)
@@ -217,7 +220,7 @@ func (l *loading) spent(pages int64) {
 	l.room -= pages
 }
 
-// end gives up what is reserved.
+// end gives up what is still reserved.
 func (l *loading) end() {
 	if l.ahead != nil {
 		if r := <-l.ahead; r.err == nil {
@@ -231,7 +234,7 @@ func (l *loading) end() {
 func (l *loading) take(ctx context.Context, next LoadSource) error {
 	for {
 		records, err := next()
-		if ctx.Err() != nil { // also behind the last record: a source that fails ends, and cancels the context before
+		if ctx.Err() != nil { // also after the last record: a source that fails cancels the context and then ends
 			return context.Cause(ctx)
 		}
 		if err != nil {
@@ -254,7 +257,7 @@ func (l *loading) add(r *LoadRecord) error {
 		op.Value = r.Value
 		return l.tree.Add(&op)
 	}
-	if last, ok := l.tree.Last(); ok && bytes.Compare(last, r.Key) >= 0 { // before anything is written of it
+	if last, ok := l.tree.Last(); ok && bytes.Compare(last, r.Key) >= 0 { // before anything of it is written
 		return fmt.Errorf("%w: record %d", btree.ErrOrder, l.tree.Records()+1)
 	}
 	long := r.Key[:btree.RunKeyLen(r.Key)]

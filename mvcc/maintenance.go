@@ -9,35 +9,35 @@ import (
 	"flashdbm/logstore"
 )
 
-// Thresholds of background work.
+// Thresholds of background work. What the flush* and lone* ones decide together is in pressure.flushDue.
 const (
-	flushRatioNum    = 6       // a flush is due when record bytes reach 6/10 of dirty bytes,
+	flushRatioNum    = 6       // a flush is due when redo reaches 6/10 of the dirty bytes,
 	flushRatioDen    = 10      //
-	flushLoneBytes   = 1 << 20 // while so few are dirty that a lone committer comes back to page groups soon
-	loneOps          = 16      // in a batch at most: larger ones split leaves too often for page groups, which a flush would bring nearer
-	growthLimit      = 2       // of RedoLimit, half makes a flush due if all that is dirty is new
-	minLogBytes      = 4 << 20 // of log since the scan start, below which no checkpoint is due
-	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
-	foldAgainShare   = 16      // if no more pages have changed meanwhile than a 16th of them
-	lagShare         = 2       // of the redo limit, half may lie behind the base of a flush of a load when it begins
-	flushAtOnce      = 16      // pages up to which a flush is written without laying the token down
+	flushLoneBytes   = 1 << 20 // if so few bytes are dirty that a lone committer soon comes back to page groups
+	loneOps          = 16      // most ops in a batch for that: larger ones split leaves too often for page groups
+	growthLimit      = 2       // half of the redo limit makes a flush due if everything dirty is new
+	minLogBytes      = 4 << 20 // bytes of log since the scan start, below which no checkpoint is due
+	foldAgainEntries = 1 << 10 // entries of the table from which on names are folded once more after the flush of a checkpoint,
+	foldAgainShare   = 16      // if at most a 16th as many pages are dirty by then
+	lagShare         = 2       // half of the redo limit may lie behind the base of a flush that begins during a load
+	flushAtOnce      = 16      // most pages of a flush that is written without passing the token on in between
 )
 
-// maintenance does the background work when it is due: flushes, folds, cleaning, checkpoints, and in Buffered mode the writing of what commits
-// have left in memory. It decides when; package override plans what. Its own goroutine does the work; a committer that finds no memory or no
-// room does it itself, under the same lock.
+// maintenance does background work when it is due: flushes, folds, cleaning, checkpoints, and in Buffered mode
+// writing what commits have left in memory. It decides when; package override plans what. Its own goroutine does the
+// work. A committer that finds no memory or no room does it itself, under the same lock.
 type maintenance struct {
 	treeParts
 	cleaner *cleaner
 
-	compacting sync.Mutex    // one Compact at a time; outermost
-	started    bool          // there is a goroutine
-	wake       chan struct{} // room for one
+	compacting sync.Mutex    // one Compact at a time; outermost of all locks
+	started    bool          // the goroutine was started
+	wake       chan struct{} // wakes the goroutine; room for one
 	quit       chan struct{}
 	ended      chan struct{} // closed when the goroutine has ended,
-	written    chan struct{} // and when that of writeBuffered has
-	due        atomic.Bool   // the goroutine was nudged
-	looked     uint64        // Seq of the last batch of commits by the last look; guarded by checkpoints.mu
+	written    chan struct{} // and when the goroutine of writeBuffered has
+	due        atomic.Bool   // the goroutine was woken for work that is due
+	looked     uint64        // Seq of the last batch of commits, as of the last look; guarded by checkpoints.mu
 	idle       rest          // guarded by checkpoints.mu
 }
 
@@ -74,9 +74,9 @@ func (m *maintenance) nudge() {
 	m.rouse()
 }
 
-// nudgeToGrow wakes the goroutine if the file should grow before a commit has to wait for that: on tmpfs a fifth of the time of one that
-// loads a new file, on other file systems a sync as well. Where commits are synced ZeroAhead sees to it. asked is what the
-// last commit has reserved. Token held.
+// nudgeToGrow wakes the goroutine if the file should grow, before a commit has to wait for that. On tmpfs growing
+// takes a fifth of the time of a commit that loads a new file; on other file systems it also takes a sync. In Durable
+// mode ZeroAhead sees to it. asked is the number of pages that the last commit has reserved. Token held.
 func (m *maintenance) nudgeToGrow(asked int64) {
 	if !m.started || m.opts.Durability == Durable || m.checkpoints.tight.Load() || !m.store.GrowDue(asked) {
 		return
@@ -99,7 +99,7 @@ func (m *maintenance) run() {
 	interval := m.opts.FlushInterval
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var aging <-chan time.Time // looks for transactions that are too old
+	var aging <-chan time.Time // ticks to look for transactions that are too old
 	if age := m.opts.Leases.MaxAge; age > 0 {
 		t := time.NewTicker(min(max(age/4, time.Millisecond), time.Second))
 		defer t.Stop()
@@ -138,8 +138,9 @@ func (m *maintenance) run() {
 	}
 }
 
-// writeBuffered writes and syncs what Buffered commits have left in memory, once in an interval. It has a goroutine of its own, and does
-// not take mu: a flush, a checkpoint or a compaction may take longer than an interval, and so may the wait for one.
+// writeBuffered writes and syncs what Buffered commits have left in memory, once in each FlushInterval. It has its
+// own goroutine and does not take checkpoints.mu: a flush, a checkpoint or a compaction may take longer than an
+// interval.
 func (m *maintenance) writeBuffered() {
 	defer close(m.written)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -152,12 +153,12 @@ func (m *maintenance) writeBuffered() {
 		case <-tick.C:
 		case <-m.log.syncDue:
 		}
-		m.report("write", m.log.syncSettled()) // commits that nobody waits for are settled when they return
+		m.report("write", m.log.syncSettled()) // CommitAsync settles its commits before it returns in this mode
 	}
 }
 
-// goOn looks whether more work is due behind a flush. Commits say so too, but not while they are held back for want of that work: one
-// writer, and what it was held back for, had come to 16 commits between two turns.
+// goOn looks whether more work is due after a flush. Commits look too, but not while they wait for that work: one
+// writer, and what it waited for, had come to only 16 commits between two flushes.
 func (m *maintenance) goOn() {
 	m.report("housekeeping", m.log.withLog(func() error {
 		m.nudge()
@@ -165,8 +166,8 @@ func (m *maintenance) goOn() {
 	}))
 }
 
-// Housekeep does what is due: cleaning, a flush of all or of a part, and a checkpoint behind it; or a checkpoint alone, if that sets much
-// free; or else what scans have asked for.
+// housekeep does what is due: cleaning, a flush of all or of a part, and a checkpoint after it; or a checkpoint
+// alone, if that frees much; or else what scans have asked for (moveScanned).
 func (m *maintenance) housekeep() error {
 	m.store.NoteDevice()
 	m.checkpoints.mu.Lock()
@@ -188,7 +189,7 @@ func (m *maintenance) housekeep() error {
 		parts = m.pressure.parts()
 		idle = m.restDue()
 		anew = m.checkpoints.cutDue() || flush && parts > 1 && m.flusher.firstPart()
-		checkpoint = checkpoint || flush && m.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
+		checkpoint = checkpoint || flush && m.pages.DirtyBytes() > flushLoneBytes // else the pages of the flush would soon make one due
 		trim, dying = m.checkpoints.trimDue()
 		checkpoint = checkpoint || dying
 		return m.Failed()
@@ -233,7 +234,7 @@ func (m *maintenance) housekeep() error {
 	}
 	moved, err := m.cleaner.moveScanned()
 	if moved {
-		m.idle = rest{} // begins anew: the values leave dead pages behind
+		m.idle = rest{} // begins anew: the moved values leave dead pages
 	}
 	if moved && m.cleaner.scattered.any() {
 		m.due.Store(true)
@@ -242,8 +243,9 @@ func (m *maintenance) housekeep() error {
 	return err
 }
 
-// lookAhead returns how to take the token for a look at what is due, and lets flushes lag behind commits while these are a load, whose ops wait to be merged
-// many at a time, and the file may grow. Once there were no commits since the last look, all is merged. The caller holds checkpoints.mu.
+// lookAhead returns the function with which to take the token for a look at what is due. It lets flushes lag behind
+// commits (flusher.lag) during a load, whose entries are merged many at a time, if the file may grow. If nothing was
+// committed since the last look, everything is merged. The caller holds checkpoints.mu.
 func (m *maintenance) lookAhead() func(fn func() error) error {
 	before := m.looked
 	m.looked = m.marks.committed.Load()
@@ -259,11 +261,12 @@ func (m *maintenance) lookAhead() func(fn func() error) error {
 	return m.tree.withTree
 }
 
-// closeClean writes what is in memory, and makes the file shorter. Nobody uses the engine any more; opened is the file's length in pages at Open.
+// closeClean writes what is in memory and shortens the file. Nobody uses the engine any more. opened is the file's
+// length in pages at Open.
 func (m *maintenance) closeClean(opened logstore.Addr) (err error) {
 	defer m.guard(&err)
 	if m.store.SinceCheckpoint() == 0 && m.log.waiting() == 0 && m.tree.tables.rest() == 0 && m.pages.DirtyBytes() == 0 {
-		if m.store.End() == opened && m.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
+		if m.store.End() == opened && m.store.Counters().Pages == 0 { // else the file may have grown ahead of commits that did not come
 			return nil
 		}
 	} else if err := m.flusher.flushAndCheckpoint(); err != nil {

@@ -16,49 +16,52 @@ import (
 
 // TxOptions say what kind of transaction Begin starts.
 type TxOptions struct {
-	ReadOnly     bool // reads at the durable watermark (View); cannot write
-	Serializable bool // a commit also fails if anything read has changed since the snapshot
-	CheckWrites  bool // a commit fails if what it writes was written since the snapshot, also if nothing was read
+	ReadOnly     bool // reads at the durable watermark (a View); cannot write
+	Serializable bool // its commit also fails if anything that it has read has changed since the snapshot
+	CheckWrites  bool // its commit fails if a key that it writes was written since the snapshot, even if it has read nothing
 }
 
-// Tx is a transaction: a snapshot and an ordered write set, which its own reads see first. One goroutine uses it. Slices that reads
-// return stay valid and unchanged until End.
+// Tx is a transaction: a snapshot, and an ordered write set which the transaction's own reads see first. One
+// goroutine uses it at a time. Slices that reads return stay valid and unchanged until the transaction ends.
 type Tx struct {
 	pinned
 	set   *writeset.Set
-	reads *readSet // serializable only
+	reads *readSet // serializable only; nil else
 	claims
-	readAny  bool // a key was read, or it was asked for: what is written is checked for conflicts
-	gate     *commit.Closed
-	ctx      context.Context // counts until the commit is resolved; nil for none
-	stayed   int64           // bytes of the set when it last stayed in memory for want of room
-	puts     int             // puts so far: with none, the pages held back may be used
-	large    []*logstore.Private
-	lent     map[logstore.Addr]int // readers that are not at the end, by the start of what they read: that stays until the transaction ends
-	spillErr error                 // of moving the write set out of memory
-	pushed   *commitNode           // in the commit list with the set, nil before
-	held     int64                 // pages reserved for the commit
-	err      error                 // of the commit, set before the wake
-	async    *asyncCommit          // of a commit that nobody waits for; nil else
-	single   bool                  // of WriteOne
-	again    bool                  // its memory is used again: see attempt.go
+	readAny bool // it has read a key, or CheckWrites was set: its writes are checked for conflicts
+	gate    *commit.Closed
+	ctx     context.Context // ends waits until the commit is resolved; nil for none
+	stayed  int64           // bytes of the set when it last stayed in memory because there was no room to spill it
+	puts    int             // number of puts so far; without any, the commit may use the pages that are held back for deletes
+	large   []*logstore.Private
+	// lent: readers of large values that have not reached the end, by the value's first page: those pages stay until
+	// the transaction ends
+	lent     map[logstore.Addr]int
+	spillErr error        // of spilling the write set
+	pushed   *commitNode  // the node in the commit list that has the set; nil before the push
+	held     int64        // pages reserved for the commit
+	err      error        // of the commit; set before its committer is woken
+	async    *asyncCommit // of CommitAsync and WriteOneAsync; nil else
+	single   bool         // of WriteOne and WriteOneAsync
+	again    bool         // its memory is reused after its end: see attempt.go
 	kept     kept
-	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
+	ended    bool // by Commit or Rollback: slices that it has returned are not valid any more
 }
 
-// pinned is a snapshot, what keeps it, and how its records are read.
+// pinned is a snapshot, what keeps it alive, and the way its records are read.
 type pinned struct {
 	e        *Engine
 	slot     lockfree.Slot
-	shared   *sharedSlot // slot, if siblings may have it too; nil else
+	shared   *sharedSlot // the slot, if siblings may share it; nil else
 	snap     snapshot
 	readOnly bool
-	lends    bool                // a cursor, or a reader of a value, leads to the transaction
-	lease    *lease.Lease        // of a transaction whose age is bounded, or whose beginning is traced; nil else
+	lends    bool                // a cursor or a reader of a value refers to the transaction
+	lease    *lease.Lease        // of a transaction whose age is bounded or whose beginning is traced; nil else
 	renew    func() (*Tx, error) // see RenewBy
 }
 
-// Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly, and ErrFailed unless it is read-only.
+// Begin starts a transaction, which must be ended by Commit or Rollback. Errors: ErrClosed; for an update also
+// ErrReadOnly, and ErrFailed if the store has failed.
 func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 	tx, err := e.begin(o)
 	if err == nil && (e.opts.Leases.MaxAge > 0 || e.opts.Leases.Trace) {
@@ -72,7 +75,7 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 	return tx, err
 }
 
-// begin is Begin of a transaction that keeps its snapshot until it ends.
+// begin is Begin without a lease: the transaction keeps its snapshot until it ends.
 func (e *Engine) begin(o TxOptions) (*Tx, error) {
 	tx := &Tx{pinned: pinned{e: e, readOnly: o.ReadOnly}, readAny: o.CheckWrites}
 	at := &e.marks.applied
@@ -80,7 +83,7 @@ func (e *Engine) begin(o TxOptions) (*Tx, error) {
 		at = e.marks.viewAt
 	} else if e.opts.Store.ReadOnly {
 		return nil, logstore.ErrReadOnly
-	} else if err := e.Failed(); err != nil { // what is applied and not durable must not be seen
+	} else if err := e.Failed(); err != nil { // an update could see what is applied and will never be durable
 		return nil, err
 	}
 	var err error
@@ -105,8 +108,8 @@ func (tx *pinned) Expired() error {
 	return nil
 }
 
-// Get returns the value of key: a slice of the page that holds it. ok is false if there is none. No lock; no allocation unless the
-// value is larger than a run.
+// Get returns the value of key as a slice of the page that holds it, valid until the transaction ends. ok is false if
+// there is no such record. It takes no lock, and allocates only for a value that is larger than a run.
 func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
 	if tx.set != nil {
 		if en, ok, err := tx.set.Find(key); ok || err != nil {
@@ -151,7 +154,7 @@ func (tx *Tx) lookup(key []byte) (f found, ok bool, err error) {
 	return tx.snap.find(key)
 }
 
-// Put sets the value of key. Both are copied.
+// Put sets the value of key. It copies both.
 func (tx *Tx) Put(key, value []byte) error {
 	w := tx.writes()
 	tx.puts++
@@ -162,8 +165,8 @@ func (tx *Tx) Put(key, value []byte) error {
 	return tx.changed()
 }
 
-// changed is called after each write of the transaction. The segments of a large value that was replaced are free at once, unless a reader
-// of it goes on.
+// changed is called after each write of the transaction. If the write has replaced a large value of this transaction,
+// that value's segments are free at once, unless a reader of it is not at its end.
 func (tx *Tx) changed() error {
 	if old := tx.set.Dropped(); old != nil {
 		start := old.Extents[0].Addr
@@ -223,7 +226,8 @@ func (tx *Tx) Len() (int64, error) {
 	return n, nil
 }
 
-// Written returns how many keys the transaction writes, or more if it writes many. A range that is cut counts as one.
+// Written returns how many keys the transaction writes; if it writes many, possibly more than that. A cut range
+// counts as one key.
 func (tx *Tx) Written() int {
 	if tx.set == nil {
 		return 0
@@ -235,15 +239,15 @@ func (tx *Tx) Written() int {
 	return n
 }
 
-// blind reports whether the transaction cannot conflict: it read nothing.
+// blind reports whether the transaction cannot conflict, because it has read nothing.
 func (tx *Tx) blind() bool { return !checked(tx) && !guarded(tx) }
 
-// checked reports whether the transaction conflicts by what it writes.
+// checked reports whether the keys that the transaction writes are checked for conflicts.
 func checked(tx *Tx) bool { return tx.readAny || tx.reads != nil }
 
 func (tx *Tx) deletesOnly() bool { return tx.puts == 0 }
 
-// claim is what the transaction takes room as.
+// claim is the kind of room that the commit may reserve.
 func (tx *Tx) claim() logstore.Claim {
 	if tx.deletesOnly() {
 		return logstore.ForDeletes
@@ -251,7 +255,8 @@ func (tx *Tx) claim() logstore.Claim {
 	return logstore.ForWrites
 }
 
-// dependsOn reports whether a commit in the list comes between the transaction's snapshot and its own commit in vain.
+// dependsOn reports whether tx loses to c, a commit between its snapshot and its own commit: c has written what tx
+// has read, guards, writes or clears.
 func (r *resolver) dependsOn(tx *Tx, c *pushedCommit) bool {
 	if c.set == everything || guarded(tx) && tx.guards.Intersects(c.set) {
 		return true
@@ -259,8 +264,9 @@ func (r *resolver) dependsOn(tx *Tx, c *pushedCommit) bool {
 	return checked(tx) && (tx.set.Intersects(c.set) || (tx.reads != nil && (tx.reads.overlaps(c.set) || tx.reads.cutBy(c.cuts()))) || crossesClearing(tx, c))
 }
 
-// Commit settles the transaction and ends it. ErrConflict: nothing was applied. In Durable mode it returns, with or without an error,
-// only once its snapshot is durable.
+// Commit commits the transaction and ends it. ErrConflict: it has lost to another transaction, and nothing was
+// applied. In Durable mode Commit returns, with or without an error, only when everything that its snapshot showed is
+// durable.
 func (tx *Tx) Commit() (err error) {
 	if lost, err := tx.endLease(); lost {
 		return err
@@ -268,7 +274,7 @@ func (tx *Tx) Commit() (err error) {
 	defer tx.end()
 	if tx.Written() > 0 {
 		err = tx.e.committer.commit(tx)
-	} // one that wrote nothing is serialized at its snapshot, where all it read was true
+	} // a transaction that wrote nothing is serialized at its snapshot, where everything it has read was true
 	return tx.settleSnapshot(err)
 }
 
@@ -284,7 +290,8 @@ func (tx *Tx) Rollback() error {
 	return tx.settleSnapshot(nil)
 }
 
-// settleSnapshot waits until what the transaction saw is durable.
+// settleSnapshot waits in Durable mode until everything that an update saw is durable. err takes precedence over its
+// own error.
 func (tx *pinned) settleSnapshot(err error) error {
 	e := tx.e
 	if tx.readOnly || e.opts.Durability != Durable || e.marks.durable.Load() >= tx.Snapshot() {
@@ -303,7 +310,7 @@ func (tx *Tx) end() {
 	tx.leaveSlot()
 }
 
-// forget gives up what was written.
+// forget gives up the write set and, unless it was pushed, the large values and layers.
 func (tx *Tx) forget() {
 	if tx.pushed == nil {
 		for _, p := range tx.large {
