@@ -6,20 +6,22 @@ import (
 	"flashdbm/lockfree"
 )
 
-// The transactions of Retry have the memory of those that have ended, as those of WriteOne have: their place in the registry, the channel that
-// wakes them, and a write set. Begun anew, each of these takes as long as the commit of one record.
+// Transactions of Retry, and those of WriteOne, reuse the memory of transactions that have ended: the place in the
+// registry, the channel that wakes the committer, and a write set. Making any one of these anew takes as long as the
+// commit of one record.
 //
-// Invariant: nobody but the attempt that has got the transaction refers to its memory when the next one gets it. So it is used again only if
+// Invariant: when the next attempt gets a transaction, nobody else refers to its memory. So it is reused only if
 //
 //   - the attempt has ended it, as every attempt does;
-//   - it has lent nobody a cursor or a reader of a value, which lead to it (lends);
-//   - it is in the commit list no more: it never was, or its commit is settled, without an error. Its committer has been woken then, and
-//     nobody has another signal for its channel.
+//   - it has lent no cursor and no reader of a value, which refer to it (lends);
+//   - it is not in the commit list: it was never pushed, or its commit is settled without an error. Then its
+//     committer has been woken, and nobody has another signal for its channel.
 //
-// Who has called Retry may have kept the pointer, and must not use it once the attempt has returned: package dbm's own transaction, which is made
-// anew each time, knows that it has ended.
+// The caller of Retry may have kept the pointer, and must not use it after the attempt has returned. Package dbm's
+// own transaction, which is made anew each time, knows that it has ended.
 
-// beginAttempt is Begin of a transaction of Retry. It is not stamped with the time, which would take longer than all the rest: see readers.oldest.
+// beginAttempt is Begin for a transaction of Retry. The transaction is not stamped with the time, which would take
+// longer than everything else: see readers.oldest.
 func beginAttempt(e *Engine, o TxOptions) (*Tx, error) {
 	if o.ReadOnly || o.Serializable || e.opts.Store.ReadOnly || e.opts.Leases.MaxAge > 0 || e.opts.Leases.Trace {
 		return e.Begin(o)
@@ -36,7 +38,7 @@ func beginAttempt(e *Engine, o TxOptions) (*Tx, error) {
 	return tx, nil
 }
 
-// usedTx returns a transaction that is in no registry, with the memory of one that has ended, if there is one.
+// usedTx returns a transaction that is in no registry; it has the memory of one that has ended, if there is one.
 func usedTx(e *Engine, used *sync.Pool) *Tx {
 	if tx, ok := used.Get().(*Tx); ok {
 		return tx
@@ -44,7 +46,7 @@ func usedTx(e *Engine, used *sync.Pool) *Tx {
 	return &Tx{pinned: pinned{e: e}, again: true}
 }
 
-// endAttempt leaves the memory of a transaction of Retry to the next one, if it may.
+// endAttempt leaves the memory of a transaction of Retry to the next one, if the invariant above allows it.
 func (tx *Tx) endAttempt() {
 	if !tx.again || !tx.ended || tx.lends || tx.async != nil || tx.pushed != nil && tx.err != nil {
 		return
@@ -54,8 +56,8 @@ func (tx *Tx) endAttempt() {
 	e.committer.used.Put(tx)
 }
 
-// oldest returns the reader with the oldest snapshot. Transactions of Retry do not say when they began: their age counts from when they are first
-// seen here.
+// oldest returns the reader with the oldest snapshot. Transactions of Retry do not say when they began: their age
+// counts from when oldest first sees them.
 func (r *readers) oldest(nanos int64) (lockfree.Holder, bool) {
 	r.registry.StampOthers(nanos)
 	return r.registry.Oldest()

@@ -6,9 +6,10 @@ import (
 	"flashdbm/logstore"
 )
 
-// What only wants to know how a value begins does not put a large one together.
+// Callers that only need the beginning of a value read no more of a large one than its first extent.
 
-// Beginning returns a slice that begins as the value of key does: all of it, unless it is larger than a run. Valid as what Get returns.
+// Beginning returns a slice with which the value of key begins: the whole value, unless it is larger than a run. It
+// is valid as long as what Get returns.
 func Beginning(tx *Tx, key []byte) (b []byte, ok bool, err error) {
 	if tx.set != nil {
 		if en, ok, err := tx.set.Find(key); ok || err != nil {
@@ -28,7 +29,7 @@ func Beginning(tx *Tx, key []byte) (b []byte, ok bool, err error) {
 	return b, err == nil, err
 }
 
-// BeginningAt is Beginning of the record that a cursor is on.
+// BeginningAt is Beginning of the cursor's record.
 func BeginningAt(c *Cursor) ([]byte, error) {
 	switch en, ok, err := c.entry(); {
 	case err != nil:
@@ -39,7 +40,8 @@ func BeginningAt(c *Cursor) ([]byte, error) {
 	return foundBeginning(c.tx, c.tree.found())
 }
 
-// Head returns a copy of the first bytes of the value of key, n at most, in a transaction of its own; nil if there is none.
+// Head returns a copy of the first n bytes at most of the value of key, in a transaction of its own; nil if there is
+// no such record.
 func Head(e *Engine, key []byte, n int) ([]byte, error) {
 	tx, err := e.glance()
 	if err != nil {

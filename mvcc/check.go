@@ -16,24 +16,24 @@ import (
 type DamageScope int
 
 const (
-	DamagedKeys   DamageScope = iota // from From on and below To, or to the end if To is empty
-	DamagedRecord                    // the one with the key From
-	DamagedSpace                     // none: counts, names, or the map of the space in the file
+	DamagedKeys   DamageScope = iota // the keys from From on and below To, or to the end if To is empty
+	DamagedRecord                    // the record with the key From
+	DamagedSpace                     // no key: counts, names, or the map of the space in the file
 )
 
-// Damage is one thing that CheckAll found wrong.
+// Damage is one thing that CheckAll has found wrong.
 type Damage struct {
-	Page     logstore.Addr // index of the page of 4,096 bytes in the file; 0 if it is not known, or there is none
+	Page     logstore.Addr // index of the page of 4,096 bytes in the file; 0 if it is not known or there is none
 	From, To []byte
 	Scope    DamageScope
 	Err      error
 }
 
-// CheckAll reads the whole database and calls report for each damage. First it reads the tree as of a snapshot: every page, its name, its
-// place in the order, every value, and the number of records. Then it reads what the log has installed: exactly the pages that the
-// installed tree uses, and values written since, are live in the space map. Commits and background work go on meanwhile: the second part is of
-// the state installed at a moment, too, and the snapshot that is registered then keeps its pages. Damage that both parts come to is reported
-// once.
+// CheckAll reads the whole database and calls report for each damage. First it reads the tree as of a snapshot: every
+// page, its name and its place in the order, every value, and the number of records. Then it reads what the log has
+// installed: exactly the pages that the installed tree uses, and values written since, must be live in the space map.
+// Commits and background work go on meanwhile: the second part is also of one moment, and a snapshot registered at
+// that moment keeps its pages. Damage that both parts find is reported once.
 //
 // The error is that of ctx, or says that the check could not go on.
 func (e *Engine) CheckAll(ctx context.Context, report func(Damage)) (err error) {
@@ -48,8 +48,8 @@ func (e *Engine) CheckAll(ctx context.Context, report func(Damage)) (err error) 
 // maxProblems is the most problems that Check returns.
 const maxProblems = 100
 
-// Check is CheckAll whose result is one error, which joins the first 100 problems and the reason why it could not go on. That reason alone is
-// returned as it is.
+// Check is CheckAll with one error for a result: it joins the first 100 problems and the reason why the check could
+// not go on. If there are no problems, that reason is returned as it is.
 func (e *Engine) Check(ctx context.Context) error {
 	var problems []error
 	err := e.CheckAll(ctx, func(d Damage) {
@@ -75,7 +75,7 @@ type check struct {
 	told   *logstore.UsedPages // pages that were reported
 }
 
-// fault reports damage of the tree. It returns an error if the check ends there.
+// fault reports damage of the tree. It returns an error if the check cannot go on.
 func (c *check) fault(f btree.Fault, place func(btree.PageID) logstore.Addr) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (c *check) fault(f btree.Fault, place func(btree.PageID) logstore.Addr) err
 	return nil
 }
 
-// readable is a snapshot of the tree in which a page that cannot be read from the device is an error like others.
+// readable is a snapshot of the tree in which a page that the device cannot read is an error like others.
 type readable struct {
 	*override.Snapshot
 	e *Engine
@@ -125,7 +125,7 @@ func (r readable) value(used *logstore.UsedPages, c btree.Cell) (err error) {
 	return r.Snapshot.CheckValue(used, c)
 }
 
-// tree checks the newest tree, once it has all that is committed.
+// tree checks the newest tree, after everything committed was merged into it.
 func (c *check) tree() error {
 	if c.e.tree.lags() {
 		if err := c.e.tree.mergeAll(); err != nil {
@@ -203,14 +203,15 @@ func (c *check) installed() error {
 	return nil
 }
 
-// begin takes the installed state of now and registers a reader that keeps it. It waits for the flush or checkpoint under way.
+// begin takes the installed state of this moment and registers a reader that keeps it. It waits for the flush or
+// checkpoint under way.
 func (c *check) begin() (slot lockfree.Slot, t *override.Installed, err error) {
 	e := c.e
 	e.checkpoints.mu.Lock()
 	defer e.checkpoints.mu.Unlock()
 	err = e.tree.withMerged(func() error {
 		slot, t = e.readers.registry.Acquire(&e.readers.views), e.pages.BeginCheck()
-		if e.Failed() == nil { // places die at the next Seq from now on, not at the reader's
+		if e.Failed() == nil { // from now on places die at the next Seq, not at the reader's
 			e.pages.Begin(e.marks.applied.Load() + 1)
 			e.tree.publishEdit()
 		}

@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// checkpointer writes checkpoints and gives space back. Its fields but the atomic ones are guarded by mu.
+// checkpointer writes checkpoints and gives space back. Its fields except the atomic ones are guarded by mu.
 type checkpointer struct {
 	logParts
 	tree     *tree
@@ -18,19 +18,20 @@ type checkpointer struct {
 	mu     sync.Mutex // one flush or checkpoint at a time; taken before the token
 	pacing pacing
 	turn   turn
-	tight  atomic.Bool   // the file is to grow before a commit has to wait for that,
-	asked  atomic.Int64  // by commits that reserve this number of pages
-	done   atomic.Uint64 // checkpoints
+	tight  atomic.Bool   // the file should grow before a commit has to wait for that,
+	asked  atomic.Int64  // for commits that reserve this many pages
+	done   atomic.Uint64 // number of checkpoints
 }
 
-// growAhead lets the file grow if somebody has asked for that.
+// growAhead lets the file grow if that was asked for.
 func (k *checkpointer) growAhead() {
 	if k.tight.Swap(false) {
 		k.report("growth", k.store.GrowAhead(k.asked.Load()))
 	}
 }
 
-// checkpoint writes the table and the space map, and moves the scan start. It follows a flush; the caller holds checkpoints.mu.
+// checkpoint writes the table and the space map, and moves the scan start. It follows a flush. The caller holds
+// checkpoints.mu.
 func (k *checkpointer) checkpoint() (err error) {
 	begin := time.Now()
 	defer k.protect(&err)

@@ -7,33 +7,34 @@ import (
 	"flashdbm/override"
 )
 
-// The cleaner takes the emptiest old segments and makes what lives in them dirty, so that the next flush moves it and the segments are
-// free. That costs writing, so it takes no more than a quarter of what the log takes; only if more than half of the live bytes' worth is
-// dead where it could be cleaned does it go on by itself. A small file is left alone: there a lone committer would write more pages for
-// no gain to speak of.
+// The cleaner takes the emptiest old segments and makes the live pages in them dirty, so that the next flush moves
+// these and the segments become free. That costs writing, so cleaning may take a quarter of what the log takes. It
+// makes a flush due by itself only if the dead bytes in segments that can be cleaned are more than half of the live
+// ones. A small file is left alone: there a lone committer would write more pages and gain next to nothing.
 const (
-	cleanFloor  = 16      // segments of the file, below which nothing is cleaned
-	cleanLive   = 8       // nor while less is dead than an eighth of what lives,
+	cleanFloor  = 16      // least segments in the file for anything to be cleaned
+	cleanLive   = 8       // nothing is cleaned while less is dead than an eighth of what is live,
 	cleanLeast  = 4       // or than 4 segments
 	cleanShare  = 4       // of what the log takes, a quarter is for cleaning
-	cleanHurry  = 2       // the cleaner hurries if more is dead than half of what lives, and than the floor,
-	cleanRate   = 8 << 20 // and then moves 8 MiB a second at least
-	closeFloor  = 4       // at Close files of 4 segments and more are cleaned:
-	closeEmpty  = 2       // segments are emptied of which half or less lives,
-	closeSparse = 8       // or all of a file in which more is dead than an 8th of what lives,
-	closeMoved  = 32      // and not more than 32 segments' worth is moved
-	closeLeaves = 2       // leaves written for each page gained, above which nothing is moved
+	cleanHurry  = 2       // the cleaner hurries if more is dead than half of what is live, and than cleanFloor segments,
+	cleanRate   = 8 << 20 // and then moves at least 8 MiB per second
+	closeFloor  = 4       // at Close, files of 4 segments and more are cleaned:
+	closeEmpty  = 2       // those segments of which at most half is live,
+	closeSparse = 8       // or all segments of a file in which more is dead than an eighth of what is live,
+	closeMoved  = 32      // and at most 32 segments' worth of pages is moved
+	closeLeaves = 2       // nothing is moved if more leaves are written for each page gained
 )
 
-// stuckSegments cannot be emptied, for lists of extents or damage: with the group written last in each.
+// stuckSegments are segments that cannot be emptied, because of lists of extents or damage, each with the group that
+// was written last in it.
 type stuckSegments map[uint32]uint64
 
-// cleaner moves what lives out of segments that are mostly dead. Its fields are guarded by checkpoints.mu.
+// cleaner moves live pages and values out of segments that are mostly dead. Its fields are guarded by checkpoints.mu.
 type cleaner struct {
 	treeParts
 
-	at        time.Time // of the last time
-	searched  uint64    // pages written to the log before the tree was searched for value runs
+	at        time.Time // when it cleaned last
+	searched  uint64    // pages written to the log when the tree was last searched for value runs
 	scattered scattered
 }
 
@@ -45,12 +46,13 @@ func (s *stuckSegments) leave(v logstore.Victim) {
 	(*s)[v.Segment] = v.Written
 }
 
-// segmentBytes is the size of a segment, of the default one if those of the file are larger.
+// segmentBytes is the size of a segment, or the default size if the file's segments are larger.
 func (f *file) segmentBytes() int64 {
 	return int64(min(f.store.SegmentPages(), logstore.DefaultSegmentPages)) * logstore.PageSize
 }
 
-// cleanBudget returns how many pages the next flush should move, and whether that makes a flush due. The caller holds checkpoints.mu.
+// cleanBudget returns how many pages the next flush should move, and whether that makes a flush due. The caller holds
+// checkpoints.mu.
 func (c *cleaner) cleanBudget() (pages int64, due bool) {
 	s := c.store.SpaceStats()
 	floor := cleanFloor * c.segmentBytes()
@@ -71,8 +73,8 @@ func (c *cleaner) cleanBudget() (pages int64, due bool) {
 	return pages, due
 }
 
-// cleanAtClose moves what lives in the emptiest segments, which is little for what it gains; and out of all segments of a small file, if
-// that gains a good part of it. Where logged values move, their leaves are written as well.
+// cleanAtClose empties the segments of which little is live, or all segments of a small file if that gains a good
+// part of it. If logged values move, their leaves are written too.
 func (c *cleaner) cleanAtClose() error {
 	if c.store.SpaceStats().FileBytes < closeFloor*c.segmentBytes() {
 		return nil
@@ -94,7 +96,7 @@ func (c *cleaner) cleanAtClose() error {
 	}
 	leaves := max(c.tree.leaves(), 1)
 	if written := min(values, leaves); written > 0 {
-		gain -= written * (leaves - written) / leaves // holes where these leaves were, between others that stay
+		gain -= written * (leaves - written) / leaves // the old places of these leaves are holes among leaves that stay
 		if gain*closeLeaves <= written {
 			return nil
 		}
@@ -106,8 +108,8 @@ func (c *cleaner) cleanAtClose() error {
 	return c.flusher.flushAndCheckpoint()
 }
 
-// clean makes up to the given number of pages dirty, those of the emptiest segments first, as far as there is room. The caller holds
-// checkpoints.mu, and a flush follows.
+// clean makes up to the given number of pages dirty, those of the emptiest segments first, as far as there is room.
+// The caller holds checkpoints.mu; a flush follows.
 func (c *cleaner) clean(pages int64) error {
 	c.at = time.Now()
 	victims, _ := c.store.Victims(c.flusher.stuck, false)
@@ -115,15 +117,15 @@ func (c *cleaner) clean(pages int64) error {
 	return err
 }
 
-// searchDue reports whether enough was written since the last search of the tree for value runs to pay for another. The caller holds
-// checkpoints.mu.
+// searchDue reports whether enough was written since the last search of the tree for value runs to pay for another
+// one. The caller holds checkpoints.mu.
 func (c *cleaner) searchDue() bool {
 	written := c.store.Counters().Pages - c.searched
 	return int64(written)*searchedShare*logstore.PageSize >= c.store.SpaceStats().LiveBytes
 }
 
-// cleanVictims makes up to the given number of pages of the victims dirty, as far as reserve finds room for them. With search it moves value
-// runs too, for which it goes through the tree.
+// cleanVictims makes up to the given number of pages of the victims dirty, as far as reserve finds room for them.
+// With search it also moves value runs, which it finds by going through the tree.
 func (c *cleaner) cleanVictims(victims []logstore.Victim, pages int64, search bool, reserve reservation) (room bool, err error) {
 	begin, all := c.flusher.moved.Load(), int64(0) // what is dirty anyway costs nothing
 	defer c.tellOfCleaning(time.Now(), begin)

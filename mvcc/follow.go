@@ -11,16 +11,18 @@ import (
 	"flashdbm/override"
 )
 
-// followed is what an engine needs that reads a file beside the process which writes it. Such an engine is at first what recovery makes
-// of the file, read-only; then it takes in what the writer appends, each time at a new Seq, so that transactions begun before keep
-// their snapshot. See logstore's beside and override's following for what makes that safe.
+// followed is the state of an engine that reads a file beside the process which writes it. At first such an engine is
+// what recovery makes of the file, read-only. Then it takes in what the writer appends, each time at a new Seq, so
+// transactions that began before keep their snapshots. What makes that safe is in logstore/beside.go and
+// override/follow.go.
 //
-// It shows what the writer has written whole: what recovery would find if the writer were killed now. In Durable mode it syncs the file
-// first where the writer has not yet said that it did, so that nothing that was seen can be lost in a power cut either.
+// It shows what the writer has written whole: what recovery would find if the writer were killed now. In Durable
+// mode, if the writer has not said yet that it synced that, the engine syncs the file first, so that nothing it shows
+// can be lost in a power cut.
 type followed struct {
-	redo []followedGroup // record groups behind the redo start
-	lost bool            // the engine serves the transactions that it has and goes no further
-	feed feed            // what it has taken in
+	redo []followedGroup // record groups after the redo start
+	lost bool            // the engine goes no further: it serves the transactions that it has
+	feed feed            // the record groups that it has taken in lately
 }
 
 type followedGroup struct {
@@ -65,7 +67,8 @@ func (rv *recovery) syncFollowed() error {
 	return rv.store.SyncFollowed()
 }
 
-// keepRedo reads the records of a group. The last one may have come before, with less in it.
+// keepRedo reads the records of a group. It replaces the last group if that has the same number: the writer has
+// appended to it.
 func (rv *recovery) keepRedo(g *logstore.ScannedGroup) error {
 	stream, err := rv.redoStream(g)
 	if err != nil {
@@ -114,7 +117,8 @@ func (rv *recovery) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
 	return stream, nil
 }
 
-// layeredOps returns what the layers that a group lists come to. It is all in memory until the writer has flushed it, which it does at once.
+// layeredOps returns the ops of the layers that a group lists. All of them are in memory until the writer has flushed
+// them, which it does at once.
 func (rv *recovery) layeredOps(listed []redo.Special) (ops []btree.Op, err error) {
 	layers, _, err := rv.openLayers(rv.store.NewUsedPages(), listed)
 	if err != nil {
@@ -131,8 +135,9 @@ func (rv *recovery) layeredOps(listed []redo.Special) (ops []btree.Op, err error
 	return ops, m.Err()
 }
 
-// CatchUp takes in what the writer has appended. lost: the engine can go no further, and another is to be opened. An error that comes with it may be
-// damage where the writer has only overtaken the reader, and written over what that was about to read: another engine tells. One goroutine at a time.
+// CatchUp takes in what the writer has appended. If lost is true, the engine can go no further, and the caller should
+// open another one. An error that comes with lost may be damage, or it may mean that the writer has overwritten what
+// this reader was about to read: another engine tells. One goroutine at a time may call it.
 func (e *Engine) CatchUp() (lost bool, err error) {
 	if e.recovery.follow.lost {
 		return true, nil
@@ -194,7 +199,8 @@ func (rv *recovery) takeIn(groups []logstore.ScannedGroup) error {
 	return rv.applyFollowed(fresh, records)
 }
 
-// applyFollowed applies the record groups from the given one on and publishes the batch begun last. records is their number before.
+// applyFollowed applies the record groups from index from on, and publishes the batch begun last. records is the
+// number of records before.
 func (rv *recovery) applyFollowed(from int, records int64) error {
 	var ops []btree.Op
 	pages := rv.pages.SameBatch()
@@ -235,11 +241,12 @@ func (rv *recovery) applyFollowed(from int, records int64) error {
 	return nil
 }
 
-// RenewBy says how a read-only transaction is to be had whose snapshot Renew takes over.
+// RenewBy sets the function that begins another read-only transaction, whose snapshot Renew takes over.
 func (tx *pinned) RenewBy(begin func() (*Tx, error)) { tx.renew = begin }
 
-// Renew moves a transaction to a newer snapshot after an error, if that helps and there is a way to have one. Its caller has seen nothing of
-// the present one.
+// Renew moves a transaction to a newer snapshot after an error, and reports whether it did. It does so only for
+// ErrSnapshotTooOld, and if RenewBy was called. The caller must not have returned anything of the present snapshot to
+// its user.
 func (tx *pinned) Renew(err error) bool {
 	if tx.renew == nil || !errors.Is(err, ErrSnapshotTooOld) {
 		return false

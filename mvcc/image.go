@@ -11,11 +11,12 @@ import (
 	"flashdbm/override"
 )
 
-// WriteImage writes a database file with the records that the transaction sees to w, from its first byte to its last: see
-// logstore.ImagePlan. It goes through the tree twice, to plan and to write, and once more if there are values too large for a run. The
-// plan reads no values. expect, if not nil, is called with the length of the file before anything is written.
+// WriteImage writes a database file with the records that the transaction sees to w, from the first byte to the last:
+// see logstore.ImagePlan. It goes through the tree twice, to plan and to write, and once more if there are values too
+// large for a run. The plan reads no values. expect, if not nil, is called with the length of the file before
+// anything is written.
 //
-// The transaction is read-only, and the caller ends it. What w returns as an error is returned.
+// The transaction is read-only, and the caller ends it. An error of w is returned.
 func (tx *Tx) WriteImage(ctx context.Context, w io.Writer, expect func(bytes int64)) (err error) {
 	defer tx.e.guard(&err)
 	backups := &tx.e.pressure.crowd.backups
@@ -47,16 +48,16 @@ type imageWalk struct {
 	plan    *logstore.ImagePlan
 	image   *logstore.Image
 	inline  []byte // stands for a value that is only counted
-	large   int    // values in extents
+	large   int    // number of values in extents
 	lists   [][]logstore.Extent
 	records int64
 	root    logstore.Addr
 
 	rested  time.Time // when it rested last
-	commits uint64    // that there were then
+	commits uint64    // commits so far, as of that time
 }
 
-// askEvery is after how many records a walk asks whether it should go on.
+// askEvery is how many records a walk visits between two looks whether it should go on.
 const askEvery = 256
 
 // each calls f for each record, with the cursor on it.
@@ -81,9 +82,10 @@ func (t *imageWalk) each(f func(c *Cursor, key []byte, length int64) error) erro
 	return c.Err()
 }
 
-// A walk that has a processor to itself delays commits where there are few processors. So while commits come it rests four times as long as it has worked,
-// and works for a short time only: who wakes up behind a sync waits for it that long. With stints of 500 µs and rests twice as long a backup was no
-// faster, as most short stints meet no commit; rests nine times as long halve its speed.
+// A walk that keeps a processor busy delays commits if there are few processors. So while there are commits, it rests
+// four times as long as it has worked, and works for a short time only: a committer that wakes up after a sync waits
+// for it that long. With 500 µs of work and rests twice as long a backup was no faster, because most short stretches
+// of work meet no commit; rests nine times as long halve its speed.
 const (
 	restEvery = 150 * time.Microsecond
 	restShare = 4
@@ -103,7 +105,8 @@ func (t *imageWalk) rest() {
 	t.rested = time.Now()
 }
 
-// inRun reports whether a value, behind its key if that is long, fits a run of the image, which has segments as large as the database's.
+// inRun reports whether a value, after its key if that is long, fits into a run of the image, whose segments are as
+// large as the database's.
 func (t *imageWalk) inRun(key []byte, length int64) bool {
 	return length+int64(btree.RunKeyLen(key)) <= t.tx.e.store.MaxRun()
 }
@@ -151,7 +154,7 @@ func (t *planSink) Page(bool) (btree.PageID, []byte, error) {
 	return 1, nil, nil
 }
 
-// writeLarge writes the values that lie in extents.
+// writeLarge writes the values that are stored in extents.
 func (t *imageWalk) writeLarge() error {
 	return t.each(func(c *Cursor, key []byte, length int64) error {
 		if t.inRun(key, length) {
@@ -170,7 +173,7 @@ func (t *imageWalk) writeLarge() error {
 	})
 }
 
-// writeTree writes the tree, and the runs.
+// writeTree writes the tree and the runs.
 func (t *imageWalk) writeTree() error {
 	b := btree.NewBuilder((*imageSink)(t), true)
 	err := t.each(func(c *Cursor, key []byte, length int64) error {
@@ -189,7 +192,7 @@ func (t *imageWalk) writeTree() error {
 			ref.ID, ref.Kind, op.Ref = a, btree.Extents, &ref
 			return b.Add(&op)
 		}
-		value, err := t.tx.foundValue(c.tree.found()) // not through the cursor, which counts who scans values
+		value, err := t.tx.foundValue(c.tree.found()) // not through the cursor, which counts scans of values
 		if err != nil {
 			return err
 		}

@@ -11,37 +11,43 @@ import (
 	"flashdbm/override"
 )
 
-// A value that lies outside of the leaves, in a run or in a page of redo, moves by being logged again: in a record group with the redo of a put of
-// the same value. The leaf that refers to it is changed under the same token. The old place leaves the tree by that, and dies with the next
-// flush like that of any overwritten value. Which records have their runs in a segment is found by going through the tree, once for several
-// segments; a logged value has its key beside it.
+// A value outside of the leaves, in a run or in a page of redo, is moved by being logged again: in a record group
+// with the redo of a put of the same value. The leaf that refers to it is changed under the same token. So the old
+// place leaves the tree, and dies with the next flush like that of any overwritten value. Which records have runs in
+// a segment is found by going through the tree, once for several segments; a logged value has its key beside it.
 //
 // Invariants:
 //
-//  1. A value moves only if the newest tree, which lacks nothing, still refers to exactly that place under its key. So no older value comes
-//     back, neither here nor by the redo, which stands in the log behind all commits before and in front of all after it.
-//  2. Nobody notices: the Seq is one of background work, and the table of last writes stays as it is, so no transaction loses to it; one that
-//     compares what it has read compares values, not places (sameValue). Older snapshots go on to the old place, whose segment waits for them.
-//  3. The group counts whole or not at all. Before it is whole, the old place lives. Behind it both do, until the flush that lists the old
-//     one as dead; recovery that finds no such flush applies the redo, which drops the old one again.
+//  1. A value moves only if the newest tree, which lacks nothing, still refers to exactly that place under the
+//     value's key. So no older value comes back, neither here nor from the redo, whose place in the log is after all
+//     earlier commits and before all later ones.
+//  2. Transactions do not notice. The Seq is one of background work and the table of last writes does not change, so
+//     no transaction loses to a move. Validation of reads compares values, not places (sameValue). Older snapshots
+//     read the old place, whose segment is not reused before they end.
+//  3. The group counts whole or not at all. Before it is whole, the old place is live. After that both places are,
+//     until the flush that lists the old one as dead. If recovery finds no such flush, it applies the redo, which
+//     drops the old place again.
 //
-// Lists of extents don't move: a put of a list would let the extents of the old one die. Nor do runs in private segments.
+// Lists of extents do not move: a put of a list would let the extents of the old list die. Runs in private segments
+// do not move either.
 
 const (
-	movedBytes    = 64 * logstore.BodySize // logged under one token, or one value
-	movedValues   = 128                    // under one token, at most
-	moveKeyBytes  = 8 << 20                // of keys found in one search, at most
-	searchOften   = 1 << 10                // records between two looks whether the search should end
-	searchedShare = 4                      // in the background the tree is searched once in a quarter of what lives written to the log
+	movedBytes   = 64 * logstore.BodySize // most bytes logged under one token, or one value
+	movedValues  = 128                    // most values moved under one token
+	moveKeyBytes = 8 << 20                // most bytes of keys found in one search
+	searchOften  = 1 << 10                // records between two looks whether the search should end
+	// searchedShare: in the background the tree is searched once for each quarter of the live bytes that is written
+	// to the log
+	searchedShare = 4
 )
 
-// placedValue is a value in a run, or a logged one, and the key of its record.
+// placedValue is a value in a run, or a logged one, with the key of its record.
 type placedValue struct {
 	key []byte
 	ref btree.Ref
 }
 
-// bytes returns what it takes in the log.
+// bytes returns how many bytes of the log the value takes.
 func (v *placedValue) bytes() int64 {
 	n := int64(v.ref.KeyLen) + int64(v.ref.ValueLen)
 	if v.ref.Kind == btree.Run {
@@ -50,7 +56,8 @@ func (v *placedValue) bytes() int64 {
 	return n + int64(len(v.key)) + redo.MaxRecord
 }
 
-// findRuns returns the records of the newest tree whose runs lie in the given segments. The caller holds checkpoints.mu and not the token.
+// findRuns returns the records of the newest tree whose runs are in the given segments. The caller holds
+// checkpoints.mu and not the token.
 func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedValue, err error) {
 	defer c.guard(&err)
 	slot := c.readers.registry.Acquire(&c.readers.views)
@@ -69,7 +76,8 @@ func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedValue, err e
 		}
 		ref := cell.Ref()
 		if a := ref.ID; logstore.IsAddr(a) && segments[uint32(a/uint64(c.store.SegmentPages()))] {
-			if _, err := snap.Run(ref); err != nil { // damage stays where it is, and its length is nothing to make room for
+			// a damaged run stays where it is: its length may be wrong, so no room can be reserved for it
+			if _, err := snap.Run(ref); err != nil {
 				continue
 			}
 			key := append([]byte{}, records.Key()...)
@@ -80,16 +88,17 @@ func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedValue, err e
 	return found, records.Err()
 }
 
-// moveRuns moves the runs of the given segments, as far as reserve finds room. The caller holds checkpoints.mu, and a flush follows.
+// moveRuns moves the runs of the given segments, as far as reserve finds room. The caller holds checkpoints.mu; a
+// flush follows.
 func (c *cleaner) moveRuns(segments map[uint32]bool, reserve reservation) (room bool, err error) {
 	found, err := c.findRuns(segments)
-	if err != nil && !errors.Is(err, logstore.ErrCorrupt) { // what was found beside damage can move all the same
+	if err != nil && !errors.Is(err, logstore.ErrCorrupt) { // what was found beside damage can move
 		return false, err
 	}
 	return c.move(found, reserve)
 }
 
-// findLogged returns the live logged values of a segment. Damage stays where it is.
+// findLogged returns the live logged values of a segment. Damaged pages stay where they are.
 func (c *cleaner) findLogged(segment uint32) (found []placedValue) {
 	pages, masks := c.store.LoggedIn(segment)
 	for i, a := range pages {
@@ -112,7 +121,8 @@ func (c *cleaner) findLogged(segment uint32) (found []placedValue) {
 	return found
 }
 
-// move moves values, all of one kind, whose keys ascend, as far as reserve finds room. The caller holds checkpoints.mu, and not the token.
+// move moves values of one kind, in ascending order of their keys, as far as reserve finds room. The caller holds
+// checkpoints.mu and not the token.
 func (c *cleaner) move(values []placedValue, reserve reservation) (room bool, err error) {
 	for len(values) > 0 {
 		n, size := 0, int64(0)
@@ -130,8 +140,8 @@ func (c *cleaner) move(values []placedValue, reserve reservation) (room bool, er
 	return true, nil
 }
 
-// moveSome moves values, if there is room for what is logged, twice as much where runs and values leave ends unused,
-// and for the leaves of the records.
+// moveSome moves values if reserve finds room for the leaves of their records and for what is logged: twice the size,
+// since runs and values leave ends of pages unused.
 func (c *cleaner) moveSome(values []placedValue, size int64, reserve reservation) (room bool, err error) {
 	err = c.tree.withMerged(func() error {
 		if err := c.Failed(); err != nil {
@@ -155,8 +165,8 @@ func (c *cleaner) moveSome(values []placedValue, size int64, reserve reservation
 	return room, err
 }
 
-// logAgain logs those of the values again that are in the tree still, and lets it refer to the new places. Token held, with a tree that lacks
-// nothing.
+// logAgain logs those of the values that the tree still refers to, and changes the tree to refer to the new places.
+// Token held; the tree lacks nothing.
 func (c *cleaner) logAgain(values []placedValue) error {
 	run, newest := values[0].ref.Kind == btree.Run, c.pages.At(c.pages.Seq())
 	if run {
@@ -204,7 +214,7 @@ func (c *cleaner) logAgain(values []placedValue) error {
 		}
 		c.log.bearRuns(group)
 	}
-	if run && c.opts.Durability != Durable { // what is read from now on was durable before, and has to stay that
+	if run && c.opts.Durability != Durable { // it was durable before, and reads from now on use the new place
 		if err := c.store.Sync(); err != nil {
 			return err
 		}
@@ -216,7 +226,7 @@ func (c *cleaner) logAgain(values []placedValue) error {
 	return c.log.boundUnsynced()
 }
 
-// movable returns the value if the newest tree refers to its place. What is damaged stays where it is.
+// movable returns the value if the newest tree refers to its place. A damaged value stays where it is.
 func movable(newest *override.Snapshot, v *placedValue) (value []byte, ok bool) {
 	cell, ok, err := btree.Get(newest, override.Root, v.key)
 	if err != nil || !ok || cell.Kind() != v.ref.Kind || cell.Ref() != v.ref {

@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// redoLog is redo on its way to the log. Its fields but the atomic ones belong to the token's holder.
+// redoLog is redo on its way to the log. Its fields except the atomic ones belong to the token holder.
 type redoLog struct {
 	*file
 	marks   *watermarks
@@ -17,41 +17,46 @@ type redoLog struct {
 	token   *token
 	room    *room
 
-	redo     []byte          // not yet in the log; between batches empty unless Buffered, see unlogged
-	redoOps  uint64          // records in redo
-	open     *logstore.Group // of redo that is not yet in the log; Buffered
-	runs     []bornRun       // of the group being built
-	newborn  []bornLogged    // of groups not written
-	refs     []btree.Ref     // room for those of logged values
-	scratch  []byte
-	bytes    redo.Bytes
-	recent   recent
-	device   device
-	unlogged atomic.Bool   // redo has commits that have returned, or are about to: set before they do, false only once they are in the log and noted
-	wanted   atomic.Bool   // a sync waits for the token's holder to log what is in memory; set by the sync, taken back by a holder. See logBuffered
-	syncDue  chan struct{} // a sync is due before the next tick; room for one
+	redo    []byte          // not yet in the log; empty between batches unless Buffered: see unlogged
+	redoOps uint64          // records in redo
+	open    *logstore.Group // Buffered: the group with redo that is not yet in the log
+	runs    []bornRun       // of the group that is being built
+	newborn []bornLogged    // of groups that were not written yet
+	refs    []btree.Ref     // memory for references to logged values
+	scratch []byte
+	bytes   redo.Bytes
+	recent  recent
+	device  device
+	// unlogged: redo or open has commits that have returned or are about to. Set before they return; false only when
+	// they are in the log and noted in marks.
+	unlogged atomic.Bool
+	// wanted: a sync waits for the token holder to log what is in memory. The sync sets it, a holder resets it. See
+	// logBuffered.
+	wanted  atomic.Bool
+	syncDue chan struct{} // a sync is due before the next tick; room for one
 }
 
-// recent is what background work goes by that commits have done lately. It belongs to the token's holder.
+// recent is what commits have done lately, for decisions of background work. It belongs to the token holder.
 type recent struct {
-	batches  uint64 // so far
+	batches  uint64 // since the engine was opened
 	ops      int    // in the last batch of commits
-	reserved int64  // pages, by small Buffered commits whose accounts are not done yet: see accountPages
-	stays    bool   // values of the last batch stay in the log: no flush brings page groups nearer
-	beside   bool   // its group is synced beside the next one: the same
+	reserved int64  // pages reserved by small Buffered commits that account has not settled yet: see accountPages
+	stays    bool   // values of the last batch stay in the log, so no flush brings page groups nearer
+	beside   bool   // its group is synced beside the next one, so no flush brings page groups nearer
 	row      row
 }
 
-// row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Token held.
+// row counts lone commits in a row, each of which changed the same leaf as the one before it, or a leaf that was
+// dirty. Token held.
 type row struct {
 	leaf    logstore.PageID
 	commits int
 }
 
-// inRow reports whether the next commit is taken for one to the same leaf as those before it. Token held.
+// inRow reports whether the next commit is expected to change the same leaf as those before it. Token held.
 func (l *redoLog) inRow() bool { return l.recent.row.commits >= leastRow }
 
-// waiting returns the bytes of redo that are in no group that was written.
+// waiting returns the bytes of redo that no written group has.
 func (l *redoLog) waiting() int64 {
 	if l.open != nil {
 		return l.open.Pages() * logstore.BodySize
@@ -59,7 +64,7 @@ func (l *redoLog) waiting() int64 {
 	return int64(len(l.redo))
 }
 
-// redoGroup returns the group that redo goes to: where commits are buffered that of those before, until it is written.
+// redoGroup returns the group that redo goes to: the open one if Buffered commits have left one, else a new one.
 func (l *redoLog) redoGroup() *logstore.Group {
 	if l.open != nil {
 		return l.open
@@ -67,14 +72,16 @@ func (l *redoLog) redoGroup() *logstore.Group {
 	return l.store.Begin(logstore.RecordGroup)
 }
 
-// keepOpen leaves the group in memory, until it is written by writeRedo, which whoever begins another group calls.
+// keepOpen leaves the group in memory until writeRedo writes it. Whoever begins another group calls that first, by
+// way of g.Held.
 func (l *redoLog) keepOpen(g *logstore.Group) {
 	if l.open == nil && g.Pages() > 0 {
 		l.open, g.Held = g, l.writeRedo
 	}
 }
 
-// commitRedo is commitRecords for a group that has no runs, or before those are born.
+// commitRedo writes g with the redo at hand. It does not note the group's runs: see committer.commitRecords and
+// bearRuns. Token held.
 func (l *redoLog) commitRedo(g *logstore.Group) (group uint64, err error) {
 	if len(l.redo) > 0 {
 		g.Write(logstore.KindRecord, l.redo)
@@ -91,8 +98,8 @@ func (l *redoLog) commitRedo(g *logstore.Group) (group uint64, err error) {
 	return group, nil
 }
 
-// writeRedo logs what Buffered commits have left in memory. The batch at hand, if there is one, is none of these commits: what its
-// transactions have written to private segments is theirs still, as no group has listed it. Token held.
+// writeRedo logs what Buffered commits have left in memory. That never includes the batch at hand: what its
+// transactions have written to private segments is still theirs, as no group has listed it. Token held.
 func (l *redoLog) writeRedo() error {
 	if err := l.Failed(); err != nil || l.waiting() == 0 {
 		return err
@@ -106,14 +113,14 @@ func (l *redoLog) writeRedo() error {
 	return nil
 }
 
-// noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Token held.
+// noteLogged notes that the batch at seq is in the log, unless its redo is still in memory. Token held.
 func (l *redoLog) noteLogged(seq uint64) {
 	if l.waiting() == 0 {
 		l.marks.groups.Note(l.store.LastGroup(), seq)
 	}
 }
 
-// startSync sets the device to work on the group that was written last, if it will be synced.
+// startSync makes the device start to write the last group, in Durable mode.
 func (l *redoLog) startSync() error {
 	if l.opts.Durability != Durable {
 		return nil
@@ -121,9 +128,9 @@ func (l *redoLog) startSync() error {
 	return l.store.WriteOutTail()
 }
 
-// syncLog syncs all groups so far.
+// syncLog syncs all groups so far. Token held.
 func (l *redoLog) syncLog() error {
-	if l.store.Durable() >= l.store.LastGroup() { // as behind a page group
+	if l.store.Durable() >= l.store.LastGroup() { // as after a page group
 		l.marks.publishDurable()
 		return l.Failed()
 	}
@@ -134,7 +141,7 @@ func (l *redoLog) syncLog() error {
 	return err
 }
 
-// syncBeside is syncLog for a leader who has passed the token on.
+// syncBeside is syncLog for a leader that has passed the token on.
 func (l *redoLog) syncBeside() error {
 	begun := time.Now()
 	err := l.store.Sync()
@@ -143,7 +150,7 @@ func (l *redoLog) syncBeside() error {
 	return err
 }
 
-// syncSettled makes all commits that are settled durable.
+// syncSettled makes all commits that are settled durable. The caller does not hold the token.
 func (l *redoLog) syncSettled() error {
 	if err := l.logBuffered(); err != nil {
 		return err
@@ -155,8 +162,10 @@ func (l *redoLog) syncSettled() error {
 	return nil
 }
 
-// awaitDurable returns once the batch at seq survives a power cut, and views see it. A batch is noted behind being shown, so that durable never
-// passes applied: who saw it between the two finds it synced and durable below it. It is noted before its token is passed on.
+// awaitDurable returns when the batch at seq survives a power cut and Views see it. A batch is noted in marks after
+// it was shown, so that durable never passes applied. A reader that saw it in between finds the store synced and
+// durable below seq; then awaitDurable takes the token once, because the batch is noted before its leader passes the
+// token on.
 func (l *redoLog) awaitDurable(seq uint64) error {
 	if l.marks.durable.Load() >= seq {
 		return nil
@@ -173,12 +182,13 @@ func (l *redoLog) awaitDurable(seq uint64) error {
 	return l.syncSettled()
 }
 
-// lacks returns how many pages are to be reserved for a flush of the given number of pages. Token held.
+// lacks returns how many more pages have to be reserved for a flush of the given number of pages. Token held.
 func (l *redoLog) lacks(pages int64) int64 {
 	return max(0, withMargin(pages)+redo.Pages(l.waiting())-l.room.held)
 }
 
-// provideFor makes sure that a flush of the given number of pages has room, for which some was reserved ahead. Token held.
+// provideFor makes sure that a flush of the given number of pages has room; ahead of them were reserved by the
+// caller. Token held.
 func (l *redoLog) provideFor(pages, ahead int64) error {
 	l.room.rebalance(0)
 	l.room.held += ahead

@@ -13,45 +13,54 @@ import (
 	"flashdbm/override"
 )
 
-// Redo is the record groups behind the redo start. It is merged in their order, in steps: a memtable of the ops of all groups up to the next one
-// that has ranges or lists layers, then those: the ranges are cut, the layers merged. Mostly there are none, and one step.
+// Redo is the record groups after the redo start. It is merged in their order, in steps. A step is a memtable with
+// the ops of all groups up to the next one that has ranges or lists layers, followed by those: the ranges are cut and
+// the layers merged. Usually there is one step, without any.
 //
-// After a kill in the middle of much writing this takes longer than all the rest of Open: each record may be for another leaf, which has to
-// be read and checked first. So Open returns once the records are at hand and durable, in a memtable at redoSeq over the tree at baseSeq.
+// After a kill in the middle of much writing, merging takes longer than the rest of Open: each record may be in
+// another leaf, which has to be read and checked first. So Open returns when the records are in memory and durable,
+// in a memtable at redoSeq over the tree at baseSeq.
 //
-//   - Readers find the records in the memtable. Commits, Check and checkpoints need the tree, and wait for the merge, which goes on in the
-//     background.
-//   - Layers and ranges are redone before Open returns: layers may be more than memory holds, and no reader looks there, or knows of ranges. A
-//     flush of all follows at once, so that layers give up their room.
-//   - Nothing is committed before the redo is merged. In the table of last writes it is not: it is no conflict for anybody.
-//   - Crashes have nothing new to break: what was accepted is durable before Open returns, and nothing is logged before it is merged but
-//     pages that are written early for want of memory, which are void without the rest of their flush.
-//   - An error of the merge poisons the store and is what those who wait get. Readers go on.
+//   - Readers find the records in the memtable. Commits, Check and checkpoints need the tree, and wait for the merge,
+//     which goes on in the background.
+//   - Layers and ranges are redone before Open returns: layers may be more than memory holds, and readers know
+//     nothing of layers and ranges. A flush of all dirty pages follows at once, so that the layers give up their
+//     room.
+//   - Nothing is committed before the redo is merged. The redo is not in the table of last writes: nobody conflicts
+//     with it.
+//   - Crash: what was accepted is durable before Open returns. Before the merge ends nothing is logged except pages
+//     that are written early for want of memory, and these do not count without the rest of their flush.
+//   - An error of the merge poisons the store and is returned to those who wait for the merge. Readers go on.
 //
-// With Options.Manual there is no background: the first that needs the tree merges.
+// With Options.Manual nothing runs in the background: whoever needs the tree first merges.
 const (
 	baseSeq = 1
 	redoSeq = baseSeq + 1
 
-	redoAtOnce = 1 << 12 // ops applied between two looks at whether to go on
-	redoBehind = 1 << 13 // records from which they are redone behind Open: fewer take some 10 ms
+	redoAtOnce = 1 << 12 // ops applied between two looks whether to go on
+	redoBehind = 1 << 13 // fewest records that are redone after Open returns: fewer take some 10 ms
 )
 
-// redoTable is what Open has left to redo. It does not change, but for the count.
+// redoTable is what Open has left to redo. It does not change, except for applied.
 type redoTable struct {
 	recovery *recovery
 	merge    func(*redoTable) error // brings it into the tree. Token held
 	steps    []*redoStep            // at least one
-	applied  atomic.Int64           // how many keys of the present step have been handed to the tree
+	applied  atomic.Int64           // keys of the present step that were handed to the tree
 }
 
-// redoStep is the ops of some groups, and what the one behind them has that comes before its own.
+// redoStep is the ops of some groups, and the ranges and layers of the group after them, which precede that group's
+// own ops.
 type redoStep struct {
 	*overlay.Memtable
-	old     int            // ops of groups up to the base: the flush has listed their dead values, or the tree has them, and the merge will drop them
-	lost    []btree.Ref    // values of other ops that a later one of the same key follows: they are in the log and never get into the tree
+	// old is the number of ops from groups up to the flush's base. That flush has listed the values that died by
+	// them, or the tree has those values and the merge will drop them.
+	old int
+	// lost are values of other ops that a later op of the same key replaces: they are in the log and never get into
+	// the tree.
+	lost    []btree.Ref
 	special []redo.Special // ranges, and what lists layers
-	keys    overlay.Sorted // set once the merge begins
+	keys    overlay.Sorted // set when the merge begins
 }
 
 // begin begins another step.
@@ -74,8 +83,9 @@ func (s *redoStep) add(ops []btree.Op) {
 	}
 }
 
-// mergeRedo merges the redo into the tree. Token held, who merges it before anything else: so no flush is in flight, and none of
-// another comes between, as the token stays here until one that was begun early is installed.
+// mergeRedo merges the redo into the tree. The token holder calls it before anything else, so no flush is in flight.
+// If it begins a flush early, no other one can come between: it keeps the token until that flush is installed. Token
+// held.
 func (rv *recovery) mergeRedo(r *redoTable) error {
 	begin := time.Now()
 	rv.pressure.layered = r.stepwise()
@@ -106,8 +116,9 @@ func (rv *recovery) mergeRedo(r *redoTable) error {
 	return nil
 }
 
-// pages bounds the pages that the redo takes if space is scarce: the leaves that its keys are in, and what new records may need. It is 0
-// where there is plenty, and for layers: these may be more than memory holds, and are written early as far as there is room at all.
+// pages bounds the pages that the redo takes if space is scarce: the leaves that its keys are in, and what new
+// records may need. It returns 0 if space is plentiful, and for layers, which may be more than memory holds and are
+// written early as far as there is room at all.
 func (r *redoTable) pages() (int64, error) {
 	rv, s := r.recovery, r.steps[0]
 	grown := s.Bytes()/splitBytes + 1
@@ -163,7 +174,7 @@ func (r *redoTable) apply(p *pieces) error {
 	return nil
 }
 
-// applyOps merges the ops of a step. Only Close of a read-only engine, which has no use for it, cuts it short.
+// applyOps merges the ops of a step. Only Close of a read-only engine, which does not need the result, cuts it short.
 func (r *redoTable) applyOps(s *redoStep, p *pieces) error {
 	rv := r.recovery
 	for _, ref := range s.lost {
@@ -191,9 +202,10 @@ func (r *redoTable) applyOps(s *redoStep, p *pieces) error {
 	return nil
 }
 
-// touchAhead has another processor read and check the pages that applyOps comes to next, which is half of the work. It only looks at the
-// tree, as readers do; what is wrong there apply will find. It is in no registry, where Close would wait for it: the tree at baseSeq
-// stays as long as the watermarks are there, and it has stopped when they move.
+// touchAhead has another goroutine read and check the pages that applyOps comes to next, which is half of the work.
+// That goroutine only reads the tree; apply will find what is wrong there. It is not in the registry, where Close
+// would wait for it: the tree at baseSeq stays while the watermarks do, and the goroutine has stopped before they
+// move.
 func (r *redoTable) touchAhead(s *redoStep) (stop func()) {
 	rv := r.recovery
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -205,7 +217,7 @@ func (r *redoTable) touchAhead(s *redoStep) (stop func()) {
 		snap := rv.pages.At(baseSeq)
 		for i := redoAtOnce; i < s.keys.Len(); i++ {
 			if i%256 == 0 {
-				i = max(i, int(r.applied.Load())) // overtaken
+				i = max(i, int(r.applied.Load())) // applyOps has overtaken this goroutine
 				select {
 				case <-quit:
 					return
@@ -223,7 +235,7 @@ func (r *redoTable) touchAhead(s *redoStep) (stop func()) {
 	}
 }
 
-// redoneBehind reports whether this number of records is redone behind Open.
+// redoneBehind reports whether that number of records is redone after Open has returned.
 func (rv *recovery) redoneBehind(records int) bool {
 	switch least := rv.opts.RedoBehind; {
 	case least > 0:
@@ -234,5 +246,5 @@ func (rv *recovery) redoneBehind(records int) bool {
 	return records >= redoBehind
 }
 
-// Redoing reports whether Open has left something to redo that is not in the tree yet.
+// redoing reports whether Open has left something to redo that is not in the tree yet.
 func (t *tree) redoing() bool { return t.tables.redo.Load() != nil }

@@ -9,15 +9,16 @@ import (
 	"flashdbm/logstore"
 )
 
-// readyRedo reads what is to be redone on a goroutine of its own: it only reads, and meanwhile the same pages can be written again and synced.
-// The function returned waits for the result, nil if there is nothing to redo.
+// readyRedo reads what is to be redone, in its own goroutine: it only reads, and meanwhile recovery can write the
+// same pages again and sync them. The function that it returns waits for the result, which is nil if there is nothing
+// to redo.
 func (rv *recovery) readyRedo(rec *logstore.Recovery) func() (*redoTable, error) {
 	var r *redoTable
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if rv.opts.Store.Beside { // which keeps what it redoes: see startFollowing
+		if rv.opts.Store.Beside { // it keeps what it redoes: see startFollowing
 			return
 		}
 		begin := time.Now()
@@ -30,7 +31,8 @@ func (rv *recovery) readyRedo(rec *logstore.Recovery) func() (*redoTable, error)
 	}
 }
 
-// readRedo reads the record groups behind the redo start, in their order, wherever they lie; nil if there are none.
+// readRedo reads the record groups after the redo start, in their order, wherever they are in the file; nil if there
+// are none.
 func (rv *recovery) readRedo(rec *logstore.Recovery) (r *redoTable, err error) {
 	base, start := rv.pages.Base(), rv.pages.RedoStart()
 	var pages, count int
@@ -78,8 +80,8 @@ func (rv *recovery) readRedo(rec *logstore.Recovery) (r *redoTable, err error) {
 	return r, nil
 }
 
-// readGroup decodes the redo of a group: what comes before its ops, ranges and what lists layers, and the ops, in their order, of which there are none
-// beside layers.
+// readGroup decodes the redo of a group. special is what precedes the ops: ranges, and what lists layers. A group
+// that lists layers has no ops.
 func readGroup(stream []byte, g *logstore.ScannedGroup, ops *[]btree.Op) (special []redo.Special, err error) {
 	layered := false
 	err = readGroupRedo(stream, g, func(op btree.Op) { *ops = append(*ops, op) }, func(x redo.Special) {
@@ -92,8 +94,8 @@ func readGroup(stream []byte, g *logstore.ScannedGroup, ops *[]btree.Op) (specia
 	return special, err
 }
 
-// openLayers opens the layers that a group lists, none of whose pages are in used yet. drops is what leaves the tree, where it never was, once
-// they are merged.
+// openLayers opens the layers that a group lists; none of their pages may be in used yet. drops is what dies when
+// they are merged, although the tree never had it.
 func (rv *recovery) openLayers(used *logstore.UsedPages, listed []redo.Special) (layers []*writeset.Layer, drops []btree.Ref, err error) {
 	for _, x := range listed {
 		if x.Range != nil {
@@ -122,7 +124,8 @@ func (rv *recovery) openLayers(used *logstore.UsedPages, listed []redo.Special) 
 	return layers, drops, nil
 }
 
-// startRedo has readers see the redo. A few records, and what comes in steps, get into the tree at once, before anything else uses the engine.
+// startRedo makes readers see the redo. It merges the redo at once if there are few records, or several steps, before
+// anything else uses the engine; otherwise the merge follows in the background.
 func (rv *recovery) startRedo(r *redoTable) error {
 	if r == nil {
 		return nil
@@ -140,5 +143,5 @@ func (rv *recovery) startRedo(r *redoTable) error {
 	if err := rv.tree.mergeAll(); err != nil {
 		return err
 	}
-	return rv.Failed() // what was durable could be read, but who opens wants more
+	return rv.Failed() // what was durable could be read, but whoever opens the engine wants to write
 }

@@ -12,41 +12,48 @@ import (
 	"flashdbm/override"
 )
 
-// What has changed since a group of the log is told by the pages of the tree: each says in which group it was written. A page in memory,
-// or written in a later group, may have changed since; one written in that group or before has not, and is what the tree had there then.
-// Cleaning writes pages again that did not change, and a record that changed brings the whole leaf: so what is found is never too little,
-// and may be too much.
+// What has changed since a group of the log can be read off the pages of the tree, since each page says in which
+// group it was written. A page that is only in memory, or was written in a later group, may have changed since that
+// group. A page written in that group or before has not, and the tree had the same page then. Cleaning rewrites pages
+// that have not changed, and one changed record brings its whole leaf along: the result is never too little, and may
+// be too much.
 //
-// The result is a list of intervals of keys. What a database that has all up to the group, or any later state, has for records in an
-// interval is replaced by the records of the interval; outside of all intervals it stays. Then it has what this snapshot has.
+// The result is a list of key intervals. A database that has everything up to the group, or any later state, replaces
+// its records in each interval by those of the interval, and keeps its records outside of all intervals. Then it has
+// what this snapshot has.
 //
-//  1. The records of a leaf that has changed are in an interval, which reaches from the last key of an unchanged leaf to the first key of the
-//     next one, or to an end of all keys.
-//  2. Between two unchanged leaves nothing was at the group, if every node from the one up to the other through the tree is unchanged too.
-//     Else there may have been a leaf that was removed since: an interval without records is between them.
-//  3. A logged value in a group not above the given one was there then, under its key, and in every state since. So its key alone stands for
-//     it.
-//  4. The group was durable. Else a crash could give its number to another one.
-//  5. Of a record that was there at the group, or at a later one, and is in no page and not there now, both the put and the delete came behind the
-//     flush that wrote its leaf. Mostly the tree in memory had the record, and the leaf is still in memory. Else both were in a memtable, or are
-//     redone. If they are merged one after the other, the leaf has changed; if at once, the delete marks the leaf: see overlay.Sorter.
+//  1. The records of a changed leaf are in an interval. It reaches from the last key of an unchanged leaf to the
+//     first key of the next unchanged leaf, or to an end of the key space.
+//  2. Between two unchanged leaves there were no records at the group if every node on the way through the tree from
+//     one leaf to the other is unchanged too. Otherwise a leaf there may have been removed since, and an interval
+//     without records covers the gap.
+//  3. A logged value in a group not above the given one was there at that time, under its key, and in every state
+//     since. So its key alone stands for it.
+//  4. The group was durable. Otherwise a crash could give its number to another group.
+//  5. A record that was there at the group or later, is in no page and is not there now, was put and deleted after
+//     the flush that wrote its leaf. If the tree in memory had it, the leaf is still in memory. Otherwise put and
+//     delete were both in a memtable, or are redone: merged one after the other, they change the leaf; merged at
+//     once, the delete marks the leaf (overlay.Sorter).
 //
-// An engine beside a writer tells what has changed by the keys of the record groups that it has taken in, where it has all that are asked for: see feed.
+// An engine beside a writer knows the keys of the record groups that it has taken in, and uses these if it has all
+// groups that are asked for: see feed.
 
-// ChangeSink takes the intervals in the order of their keys.
+// ChangeSink receives the intervals in key order.
 type ChangeSink interface {
-	// Begin begins an interval of keys above low and below high; nil is an end of all keys. The slices are valid until the next call.
+	// Begin begins an interval of the keys above low and below high; nil is an end of the key space. The slices are
+	// valid until the next call.
 	Begin(low []byte) error
-	// Put adds a record. r has length bytes.
+	// Put adds a record. r yields length bytes.
 	Put(key []byte, r io.Reader, length int64) error
-	// Keep adds a record that has not changed.
+	// Keep adds the key of a record that has not changed.
 	Keep(key []byte) error
-	// End ends the interval below high, nil for the end of all keys.
+	// End ends the interval below high, nil for the end of the key space.
 	End(high []byte) error
 }
 
-// ReadAt begins a read-only transaction for a backup, and returns the group of the log that all up to was durable before: what is found to have
-// changed since that group is all that the backup may lack. What the transaction sees is durable.
+// ReadAt begins a read-only transaction for a backup. It returns a group of the log up to which everything was
+// durable before the transaction began: what has changed since that group is all that a later backup may lack.
+// Everything that the transaction sees is durable, and is in the tree.
 func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 	merged := uint64(0)
 	if err := e.tree.withMerged(func() error {
@@ -61,11 +68,11 @@ func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 	if tx, err = e.Begin(TxOptions{ReadOnly: true}); err != nil {
 		return nil, 0, err
 	}
-	if tx.snap.at = tx.snap.view.Base; tx.snap.at < merged { // what the tree has, without the memtables above
+	if tx.snap.at = tx.snap.view.Base; tx.snap.at < merged { // what the tree has, without the memtables above it
 		tx.Rollback()
 		return nil, 0, fmt.Errorf("flashdbm: a snapshot at %d begins before %d, which is durable", tx.Snapshot(), merged)
 	}
-	if e.opts.Durability != Durable { // what it sees is not to be lost
+	if e.opts.Durability != Durable { // what it sees must not be lost
 		if err := e.Sync(); err != nil {
 			tx.Rollback()
 			return nil, 0, err
@@ -74,12 +81,12 @@ func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 	return tx, group, nil
 }
 
-// ReadNow is ReadAt of a transaction for which records may be in memtables, for who reads them by a cursor. Nobody waits for a merge, as other commits do
-// while one is made: that took up to 360 ms.
+// ReadNow is ReadAt for callers who read by a cursor: records may be in memtables. Commits need not wait for a merge,
+// which took up to 360 ms.
 func ReadNow(e *Engine) (tx *Tx, group uint64, err error) {
 	if err := e.log.withLog(func() error {
 		group = e.store.Durable()
-		e.marks.publishDurable() // what begins from now on sees all of it
+		e.marks.publishDurable() // transactions that begin from now on see all of it
 		return e.Failed()
 	}); err != nil {
 		return nil, 0, err
@@ -90,18 +97,18 @@ func ReadNow(e *Engine) (tx *Tx, group uint64, err error) {
 	if tx, err = e.Begin(TxOptions{ReadOnly: true}); err != nil || e.opts.Durability == Durable {
 		return tx, group, err
 	}
-	if err := e.Sync(); err != nil { // what it sees is not to be lost
+	if err := e.Sync(); err != nil { // what it sees must not be lost
 		tx.Rollback()
 		return nil, 0, err
 	}
 	return tx, group, nil
 }
 
-// GroupRead returns what ReadAt does of a transaction of an engine that does not write.
+// GroupRead returns for a transaction of an engine that does not write what ReadAt returns as group.
 func (tx *pinned) GroupRead() uint64 { return tx.e.pages.GroupAt(tx.Snapshot()) }
 
-// Moment is what a transaction sees of a file that its process does not write. Two with the same Moment see the same, which those with the same
-// GroupRead need not: records are added to the last group of the log.
+// Moment identifies what a transaction sees of a file that another process writes. Two transactions with the same
+// Moment see the same. With the same GroupRead they need not, because records are added to the last group of the log.
 type Moment struct {
 	engine weak.Pointer[Engine]
 	seq    uint64
@@ -109,11 +116,11 @@ type Moment struct {
 
 func (tx *pinned) Moment() Moment { return Moment{weak.Make(tx.e), tx.Snapshot()} }
 
-// UUID returns that of the file.
+// UUID returns the UUID of the file.
 func (tx *pinned) UUID() [16]byte { return tx.e.store.UUID() }
 
-// Changes tells sink what has changed since a group. With an earlier transaction, which had all up to the group, it leaves out leaves in memory that are what they
-// were for that; nil is none.
+// Changes passes to sink what has changed since a group. earlier is a transaction that had everything up to that
+// group, or nil: leaves in memory that are the same for it are left out.
 func (tx *Tx) Changes(ctx context.Context, since uint64, earlier *Tx, sink ChangeSink) (err error) {
 	defer tx.e.guard(&err)
 	if f := tx.e.recovery.follow; f != nil {
@@ -142,8 +149,8 @@ func (tx *Tx) Changes(ctx context.Context, since uint64, earlier *Tx, sink Chang
 	return err
 }
 
-// inTree returns a transaction with the same records, all of them in the tree, and what ends it: tx itself, unless that is one of an engine that
-// only reads, over records that Open has left to redo.
+// inTree returns a transaction with the same records, all of them in the tree, and a function that ends it. That is
+// tx itself, except in an engine that only reads and has redo left from Open.
 func (tx *Tx) inTree() (t *Tx, end func(), err error) {
 	if tx.snap.view.Covers(tx.snap.at) {
 		return tx, func() {}, nil
@@ -160,7 +167,7 @@ func (tx *Tx) inTree() (t *Tx, end func(), err error) {
 	return &Tx{pinned: pinned{e: e, readOnly: true, slot: slot, snap: snap}}, slot.Release, nil
 }
 
-// changeWalk goes through the tree in the order of its keys.
+// changeWalk goes through the tree in key order.
 type changeWalk struct {
 	ctx      context.Context
 	tx       *Tx
@@ -168,7 +175,7 @@ type changeWalk struct {
 	earlier  *override.Snapshot // nil for none
 	sink     ChangeSink
 	unbroken bool   // every node on the way from the last unchanged leaf is unchanged
-	last     []byte // its last key; nil before the first one
+	last     []byte // last key of that leaf; nil before the first one
 	open     bool   // an interval was begun
 }
 
@@ -180,7 +187,7 @@ func (w *changeWalk) begin() error {
 	return w.sink.Begin(w.last)
 }
 
-// node goes through a node and what is below it.
+// node goes through a node and its subtree.
 func (w *changeWalk) node(id btree.PageID, n btree.Node) error {
 	image := n.Image()
 	changed := image == nil || logstore.WrittenIn(image) > w.since || logstore.WrittenIn(image) == 0
@@ -252,7 +259,7 @@ func (w *changeWalk) leaf(n btree.Node, changed bool) error {
 	return nil
 }
 
-// record tells of a record of a leaf that has changed.
+// record passes a record of a changed leaf to the sink.
 func (w *changeWalk) record(c btree.Cell) error {
 	key, err := c.WholeKey(&w.tx.snap)
 	if err != nil {
