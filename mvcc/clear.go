@@ -10,29 +10,35 @@ import (
 	"flashdbm/logstore"
 )
 
-// A transaction that clears a range deletes the records that it finds there, one by one if they are few, else see cut.go, and conflicts as a range:
+// A transaction that clears a range deletes the records that it finds there, one by one if they are few, otherwise as
+// described in cut.go. It conflicts as a range:
 //
-//  1. It has read the range. If another commit since its snapshot has put a record there, it has lost: else that record would stay, though it was
-//     committed before the range was cleared. What another one has changed or deleted, their keys tell.
-//  2. It has written the range. Who writes a key in it, or clears a part of it, from a snapshot before the commit, has lost: also a key that
-//     the range did not have, which no key of the commit tells. Who has only read there has lost, if serializable, by what changed.
+//  1. It has read the range. If another commit since its snapshot has put a new record there, it has lost: otherwise
+//     that record would stay, although it was committed before the range was cleared. Records that another commit has
+//     changed or deleted are found as conflicts of keys.
+//  2. It has written the range. A transaction that writes a key in the range, or clears part of it, from a snapshot
+//     before this commit, has lost; also for a key that the range did not have and that no write set therefore names.
+//     A serializable transaction that has only read the range loses if what it has read has changed.
 //
-// For 2 commits that have cleared ranges carry them in the commit list. Once they have left that, recentlyCleared has them, from before applied
-// moves on, like the table of last writes: see lockfree.List for why no conflict is missed.
+// For rule 2, commits that have cleared ranges carry them in the commit list. recentlyCleared has them from before
+// applied moves, like the table of last writes, so they are found there when they have left the list: lockfree.List
+// explains why no conflict is missed.
 
-// DeleteRange removes the records from from on and below to, nil for all that follow.
+// DeleteRange removes the records from from on and below to; nil for no upper bound.
 func (tx *Tx) DeleteRange(from, to []byte) error {
 	_, err := DeletePart(tx, from, to, math.MaxInt64)
 	return err
 }
 
-// DeletePart is DeleteRange of the first records of a range, most of them or a few more, and returns the key that the rest begins at, nil if there is none.
+// DeletePart is DeleteRange of about the first most records of a range, possibly a few more. It returns the key at
+// which the rest begins, nil if there is none.
 func DeletePart(tx *Tx, from, to []byte, most int64) (rest []byte, err error) {
 	x := &keyRange{from: bytes.Clone(from)}
 	if to != nil {
 		x.to = append([]byte{}, to...)
 	}
-	s, err := snapshotHas(tx, x, most) // also looks at each page that a commit would cut, before anything is logged: a damaged one is told of here
+	// This also reads each page that a commit would cut, before anything is logged: a damaged page is reported here.
+	s, err := snapshotHas(tx, x, most)
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +61,9 @@ func DeletePart(tx *Tx, from, to []byte, most int64) (rest []byte, err error) {
 	return s.rest, nil
 }
 
-// deletesEach reports whether the records of a range are deleted one by one: where they are few, and there is room for that. On a full file there may be
-// none for a leaf a record, and a cut takes some pages for any number. The room may be gone again when the transaction commits: who tries anew then
-// has the range cut.
+// deletesEach reports whether the records of a range are deleted one by one: if they are few and there is room for
+// that. On a full file there may be no room for one leaf per record, while a cut takes a few pages for any number of
+// records. The room may be gone when the transaction commits; a transaction that tries again then cuts the range.
 func deletesEach(tx *Tx, s rangeSize) (bool, error) {
 	if s.records >= tx.e.opts.leastCut() {
 		return false, nil
@@ -99,7 +105,7 @@ func deleteEach(tx *Tx, x *keyRange) error {
 	return c.Err()
 }
 
-// crosses reports whether ranges have a key in common.
+// crosses reports whether two ranges have a key in common.
 func (x *keyRange) crosses(y *keyRange) bool {
 	return (x.to == nil || bytes.Compare(y.from, x.to) < 0) && (y.to == nil || bytes.Compare(x.from, y.to) < 0)
 }
@@ -114,7 +120,8 @@ func writesIn(tx *Tx, x *keyRange) bool {
 	return tx.set.Overlaps(x.from, x.to)
 }
 
-// crossesClearing reports whether a commit in the list depends on, or changes, what the transaction depends on by a range that either has cleared.
+// crossesClearing reports whether the transaction conflicts with c, a commit in the list, by a range that either has
+// cleared.
 func crossesClearing(tx *Tx, c *pushedCommit) bool {
 	for _, x := range c.cleared() {
 		if writesIn(tx, x) {
@@ -129,13 +136,15 @@ func crossesClearing(tx *Tx, c *pushedCommit) bool {
 	return false
 }
 
-// recentlyCleared are the ranges that commits have cleared. The token holder writes it, anybody reads it.
+// recentlyCleared has the ranges that commits have cleared lately. The token holder writes it, anyone reads it.
 type recentlyCleared struct{ list atomic.Pointer[clearedList] }
 
 // clearedList does not change.
 type clearedList struct {
-	ranges []clearedRange // the oldest first
-	before uint64         // Seq of the newest one that had to leave: who has a snapshot below that has lost, whatever it writes
+	ranges []clearedRange // oldest first
+	// before: Seq of the newest range that was dropped: a transaction with a snapshot below it has lost, whatever it
+	// writes
+	before uint64
 }
 
 type clearedRange struct {
@@ -146,7 +155,7 @@ type clearedRange struct {
 // mostCleared is how many ranges are kept. Each resolver looks at those above its snapshot.
 const mostCleared = 64
 
-// note notes what the batch at seq has cleared. Token held, before applied moves.
+// note adds the ranges that the batch at seq has cleared. Token held, before applied moves.
 func (r *recentlyCleared) note(nodes []*commitNode, seq uint64) {
 	if !slices.ContainsFunc(nodes, func(n *commitNode) bool { return n.Value.ranges != nil }) {
 		return
@@ -168,7 +177,8 @@ func (r *recentlyCleared) note(nodes []*commitNode, seq uint64) {
 	r.list.Store(l)
 }
 
-// conflict returns the Seq of a commit above the snapshot that has cleared what the transaction writes, 0 if there is none.
+// conflict returns the Seq of a commit above the snapshot that has cleared what the transaction writes; 0 if there is
+// none.
 func (r *recentlyCleared) conflict(tx *Tx, snapshot uint64) uint64 {
 	l := r.list.Load()
 	if l == nil {

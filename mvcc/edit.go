@@ -9,24 +9,25 @@ import (
 	"flashdbm/override"
 )
 
-// Background work makes versions of the tree that have the same records as the one before: nodes are folded, pages made dirty so that the next
-// flush moves them, leaves filled up. All of it goes through edit, a few pages under each token.
+// Background work makes versions of the tree with the same records: it folds nodes, makes pages dirty so that the
+// next flush moves them, and fills leaves up. All of that goes through edit, a few pages at a time under the token.
 
-// A reservation finds room for extra pages beside those reserved.
+// A reservation finds room for extra pages in addition to those reserved.
 type reservation func(extra int64) error
 
 func (p *pressure) reserveMore(extra int64) error { return p.store.Reserve(extra, false) }
 
 const (
 	foldsAtOnce  = 8   // inner nodes folded under one token,
-	foldsInBulk  = 128 // the same while commits are large
-	foldPages    = 3   // that folding one adds to the next flush at most: its page, and its part of the names folded away
+	foldsInBulk  = 128 // and while commits are large
+	foldPages    = 3   // most pages that folding one node adds to the next flush: its own, and its share of the names folded away
 	cleanAtOnce  = 32  // pages made dirty under one token
 	refillLeaves = 64  // leaves looked at under one token, to be filled up
 )
 
-// edit makes a version of the tree with the same records, for which the next flush has up to extra pages more to write. ErrFull if reserve finds
-// no room for them. The pages say nothing about how fast the tree grows. The caller has the token, and the tree.
+// edit makes a version of the tree with the same records, for which the next flush has up to extra more pages to
+// write. ErrFull if reserve finds no room for them. These pages do not count for how fast the tree grows. The caller
+// has the token, and no merge is under way.
 func (p *pressure) edit(extra int64, reserve reservation, change func(*override.Batch) error) error {
 	if err := p.Failed(); err != nil {
 		return err
@@ -41,7 +42,7 @@ func (p *pressure) edit(extra int64, reserve reservation, change func(*override.
 	return nil
 }
 
-// editFor is edit where there is room.
+// editFor is edit without a reservation.
 func (p *pressure) editFor(change func(*override.Batch) error) error {
 	before := p.pages.Obliged()
 	defer func() { p.growth.own += p.pages.Obliged() - before }()
@@ -52,7 +53,7 @@ func (p *pressure) editFor(change func(*override.Batch) error) error {
 	return nil
 }
 
-// applying applies ops.
+// applying returns an edit that applies ops.
 func applying(ops []btree.Op) func(*override.Batch) error {
 	return func(b *override.Batch) error {
 		_, err := btree.Apply(b, override.Root, ops)
@@ -63,7 +64,8 @@ func applying(ops []btree.Op) func(*override.Batch) error {
 // folding changes the names that an inner node has for its children.
 type folding func(b *override.Batch, parent logstore.PageID) (int, error)
 
-// foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. The caller has the token, and the tree.
+// foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. The caller has the token,
+// and no merge is under way.
 func (fl *flusher) foldSome(parents []logstore.PageID, do folding, reserve reservation) error {
 	err := fl.pressure.edit(int64(len(parents))*foldPages, reserve, func(b *override.Batch) error {
 		for _, id := range parents {
@@ -82,8 +84,8 @@ func (fl *flusher) foldSome(parents []logstore.PageID, do folding, reserve reser
 // touching makes a live page dirty, and reports whether it was clean.
 type touching func(*override.Batch, logstore.PageID) (bool, error)
 
-// touchAll makes live pages dirty as long as there is room for them in the next flush. A damaged page stays where it is. The caller holds
-// checkpoints.mu, and not the token.
+// touchAll makes live pages dirty as long as there is room for them in the next flush. A damaged page stays where it
+// is. The caller holds checkpoints.mu and not the token.
 func (fl *flusher) touchAll(live []logstore.PageID, touch touching, reserve reservation) (room bool, err error) {
 	for len(live) > 0 {
 		n := min(len(live), cleanAtOnce, fl.stepPages())
@@ -100,7 +102,8 @@ func (fl *flusher) touchAll(live []logstore.PageID, touch touching, reserve rese
 	return true, nil
 }
 
-// touchSome is touchAll for a few pages, for who has the token, and the tree. ErrFull if there is no room.
+// touchSome is touchAll for a few pages. ErrFull if there is no room. The caller has the token, and no merge is under
+// way.
 func (fl *flusher) touchSome(live []logstore.PageID, touch touching, reserve reservation) error {
 	return fl.pressure.edit(withMargin(int64(len(live)))+2, reserve, func(b *override.Batch) error {
 		for _, a := range live {
@@ -116,15 +119,17 @@ func (fl *flusher) touchSome(live []logstore.PageID, touch touching, reserve res
 	})
 }
 
-// refilling fills up leaves: btree.Repack or btree.Spread.
+// refilling fills leaves up: btree.Repack or btree.Spread.
 type refilling func(e btree.Editor, root btree.PageID, from []byte, most int) (btree.Repacked, error)
 
-// refillSome fills up some leaves, those of the given key and behind it. ErrFull if there is no room for them in the next flush.
+// refillSome fills some leaves up, from the one with the given key on. ErrFull if there is no room for them in the
+// next flush.
 func (fl *flusher) refillSome(key []byte, refill refilling) (r btree.Repacked, err error) {
 	return fl.refillWith(key, refillLeaves, refill, func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) })
 }
 
-// refillWith is refillSome for the given number of leaves at most. A leaf that cannot be read is an error, and nothing more: commits that do not come to it go on.
+// refillWith is refillSome for at most the given number of leaves. A leaf that cannot be read is an error of this
+// call and does not poison the store: commits that do not need it go on.
 func (fl *flusher) refillWith(key []byte, most int, refill refilling, reserve reservation) (r btree.Repacked, err error) {
 	most = min(most, refillLeaves, 4*fl.stepPages())
 	var unread error

@@ -7,34 +7,37 @@ import (
 	"sync"
 )
 
-// feed is the record groups that an engine beside a writer has taken in lately. Who asks for what has changed since one of them gets the keys that
-// they write, instead of all leaves that are in memory: an engine beside a writer makes those anew with each flush of the writer's, and knows of none when
-// it changed.
+// feed has the record groups that an engine beside a writer has taken in lately. A caller that asks what has changed
+// since one of them gets the keys that they write. Without it the caller would get all leaves that are in memory,
+// since such an engine makes those anew with each flush of the writer and does not know when they changed.
 //
 // Invariants:
 //
-//  1. groups has each change behind the group from, in the order of the log.
-//  2. What is in no record group begins the feed anew: a page group has images and no records; and of a load, which is an empty tree's flush with no redo left
-//     behind it, nothing else tells, so each such flush does. So do ranges, which are records of unknown keys; a flush of all follows them anyway.
-//  3. It holds mostFed records at most. Who follows more slowly than that is told by pages. Until somebody has asked, it holds no group that is not there as
-//     redo anyway; with which an engine that takes the place of a lost one can tell of what the last one was asked.
+//  1. groups has every change after the group from, in the order of the log.
+//  2. A change that is in no record group begins the feed anew. A page group has images and no records. A load is a
+//     flush of an empty tree that leaves no redo, and nothing else shows it, so each such flush begins the feed anew.
+//     So do ranges, which are records with unknown keys; a flush of all pages follows them anyway.
+//  3. The feed holds at most mostFed records. A caller that follows more slowly gets what has changed from the pages.
+//     Until somebody has asked, the feed keeps only groups that are there as redo anyway; with these, an engine that
+//     replaces a lost one can answer what its predecessor was asked.
 type feed struct {
 	mu     sync.Mutex
 	asked  bool
 	from   uint64
 	groups []followedGroup
-	ops    int // of groups
+	ops    int // in groups
 }
 
-// mostFed is the changes of 13 seconds at 10,000 a second. They take some 32 MB with their redo, where values are short.
+// mostFed is the changes of 13 seconds at 10,000 per second. They take some 32 MB with their redo, if values are
+// short.
 const mostFed = 1 << 17
 
-// note adds a record group, or replaces the last one, of which less was there before.
+// note adds a record group. It replaces the last group if that is the same one with less in it.
 func (f *feed) note(g followedGroup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(g.ranges) > 0 {
-		f.begin(g.no + 1) // a token of the group itself may be of less of it
+		f.begin(g.no + 1) // a caller may have seen less of the group itself
 		return
 	}
 	if n := len(f.groups); n > 0 && f.groups[n-1].no == g.no {
@@ -51,10 +54,10 @@ func (f *feed) note(g followedGroup) {
 func (f *feed) drop() {
 	g := f.groups[0]
 	f.groups[0] = followedGroup{}
-	f.groups, f.ops, f.from = f.groups[1:], f.ops-len(g.ops), g.no+1 // as above
+	f.groups, f.ops, f.from = f.groups[1:], f.ops-len(g.ops), g.no+1 // g.no+1: as in note
 }
 
-// flushed is told of a flush, behind which the redo of a group and of those before is not needed any more.
+// flushed is called for a flush after which the redo of group start and earlier groups is not needed any more.
 func (f *feed) flushed(start uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +66,7 @@ func (f *feed) flushed(start uint64) {
 	}
 }
 
-// beginAnew forgets what there is: the feed is complete behind the group from then on.
+// beginAnew empties the feed: from now on it is complete after the given group.
 func (f *feed) beginAnew(group uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,8 +77,10 @@ func (f *feed) begin(group uint64) {
 	f.groups, f.ops, f.from = nil, 0, group
 }
 
-// since returns the keys that were written in a group or behind it, in order, each once. ok is false if it cannot tell. The group itself may have been
-// written on since it was asked for last; and there may be keys of groups that the caller does not see yet, which are as they were.
+// since returns the keys that were written in the group or after it, in order, each once. ok is false if the feed
+// does not have them all. The group itself is included, since it may have been appended to since the caller saw it.
+// Keys of groups that the caller does not see yet may be included too; their records are reported as they are for the
+// caller.
 func (f *feed) since(group uint64) (keys [][]byte, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,8 +99,8 @@ func (f *feed) since(group uint64) (keys [][]byte, ok bool) {
 	return slices.CompactFunc(keys, bytes.Equal), true
 }
 
-// tell tells sink of the records with these keys as a transaction has them, and of those that it does not have: see since.go. Each interval is from the record
-// before a key to the record behind it.
+// tell passes to sink the records with these keys as the transaction sees them, and the absence of the others: see
+// since.go. Each interval reaches from the record before a key to the record after it.
 func (tx *Tx) tell(ctx context.Context, keys [][]byte, sink ChangeSink) error {
 	c := tx.Cursor()
 	defer c.Release()

@@ -14,13 +14,14 @@ type file struct {
 	opts  Options
 	store *logstore.Store
 	pages *override.Pages
-	known known // what Stats tells
+	known known // what Stats returns
 }
 
 // Failed returns the error that poisoned the engine, or nil.
 func (f *file) Failed() error { return f.store.Failed() }
 
-// Fail poisons the engine for a reason that its user has found, and returns what it answers from now on.
+// Fail poisons the engine for a reason that its user has found, and returns the error that the engine returns from
+// now on.
 func (f *file) Fail(err error) error { return f.store.Fail(err) }
 
 func (f *file) wrap(op string, err error) error {

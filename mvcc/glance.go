@@ -6,10 +6,10 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// A glance is a read-only transaction for one lookup. It is used again and again: nothing is allocated for it, and it returns to its
-// place in the registry, which its processor has in its cache.
+// A glance is a read-only transaction for one lookup. Its memory is reused: a lookup allocates nothing for it, and it
+// returns to its place in the registry, which is in its processor's cache.
 
-// glance begins one.
+// glance begins a glance.
 func (e *Engine) glance() (*Tx, error) {
 	tx, ok := e.glances.Get().(*Tx)
 	if !ok {
@@ -25,11 +25,11 @@ func (e *Engine) glance() (*Tx, error) {
 
 func (e *Engine) endGlance(tx *Tx) {
 	tx.slot.Release()
-	tx.snap.view = nil // it keeps tables in memory
+	tx.snap.view = nil // it would keep memtables in memory
 	e.glances.Put(tx)
 }
 
-// valueIn returns the value of key in a transaction, and how it was found.
+// valueIn returns the value of key in a transaction, and where it was found.
 func valueIn(tx *Tx, key []byte) (value []byte, f found, ok bool, err error) {
 	if f, ok, err = tx.snap.find(key); ok && err == nil {
 		value, err = tx.foundValue(f)
@@ -48,14 +48,14 @@ func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
 	switch {
 	case !ok:
 		return nil, false, err
-	case f.ref().Kind == btree.Extents: // put together for this call
+	case f.ref().Kind == btree.Extents: // it was put together for this call
 		return v, true, nil
 	}
 	return append(make([]byte, 0, len(v)), v...), true, nil
 }
 
-// Look calls use with the value of key, in a transaction of its own: the slice is valid until use returns. ok is false, and use not called,
-// if there is none.
+// Look calls use with the value of key, in a transaction of its own. The slice is valid until use returns. If there
+// is no such record, ok is false and use is not called.
 func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
 	tx, err := e.glance()
 	if err != nil {
@@ -69,7 +69,8 @@ func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
 	return ok, err
 }
 
-// LookInto is Look that copies the value into room, if that is large enough, else leaves room as it is. n is the length of the value.
+// LookInto copies the value of key into room if it fits, and otherwise leaves room as it is. n is the length of the
+// value.
 func (e *Engine) LookInto(key, room []byte) (n int, ok bool, err error) {
 	tx, err := e.glance()
 	if err != nil {
@@ -83,8 +84,8 @@ func (e *Engine) LookInto(key, room []byte) (n int, ok bool, err error) {
 	return len(v), ok, err
 }
 
-// After calls use with the least key that is greater than key, or with the least of all if first is set, in a transaction of its own:
-// the slice is valid until use returns. ok is false, and use not called, if there is none.
+// After calls use with the least key greater than key, or with the least key of all if first is set, in a transaction
+// of its own. The slice is valid until use returns. If there is no such key, ok is false and use is not called.
 func (e *Engine) After(key []byte, first bool, use func(key []byte)) (ok bool, err error) {
 	tx, err := e.glance()
 	if err != nil {
@@ -112,7 +113,7 @@ func (e *Engine) After(key []byte, first bool, use func(key []byte)) (ok bool, e
 	return true, nil
 }
 
-// Exists reports whether key has a value, in a transaction of its own.
+// Exists reports whether there is a record with the key, in a transaction of its own.
 func (e *Engine) Exists(key []byte) (bool, error) {
 	tx, err := e.glance()
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"flashdbm/logstore"
 )
 
-// memoryFault is what the runtime panics with when a mapped page cannot be read, on a goroutine with debug.SetPanicOnFault: the file
-// was cut short under us, or the device failed.
+// memoryFault is what the runtime panics with if a mapped page cannot be read, in a goroutine with
+// debug.SetPanicOnFault: the file was truncated by somebody, or the device failed.
 type memoryFault interface {
 	runtime.Error
 	Addr() uintptr
 }
 
-// AsFault converts a recovered panic to an error if it is a fault on a mapping of the file. Without an engine, as beside a writer, nothing is
-// mapped.
+// AsFault converts a recovered panic to an error if it is a fault on a mapping of the file. Without an engine (nil),
+// as beside a writer, nothing is mapped.
 func (e *Engine) AsFault(r any) (error, bool) {
 	if e == nil {
 		return nil, false
@@ -34,7 +34,7 @@ func (f *file) asFault(r any) (error, bool) {
 	return f.store.Faulted(fault.Addr())
 }
 
-// guard is deferred: it turns a fault on a mapping into an error.
+// guard is deferred. It turns a fault on a mapping into an error; other panics go on.
 func (f *file) guard(err *error) {
 	if r := recover(); r != nil {
 		fault, ok := f.asFault(r)
@@ -45,11 +45,11 @@ func (f *file) guard(err *error) {
 	}
 }
 
-// errUnreadable is of an argument that lies in memory that cannot be read.
+// errUnreadable says that an argument is in memory that cannot be read.
 var errUnreadable = errors.New("flashdbm: the value lies in memory that cannot be read")
 
-// writeValue writes the caller's value. A fault there is an error of that call, and nothing else has come of it; a fault on a mapping of
-// the file, of which the value may be a slice, is the panic that it always is.
+// writeValue writes the caller's value. A fault in the caller's memory is an error of this call, without other
+// effects. A fault on a mapping of the file, which the value may be a slice of, remains a panic.
 func (f *file) writeValue(p *logstore.Private, value []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -70,8 +70,8 @@ func (f *file) writeValue(p *logstore.Private, value []byte) (err error) {
 
 var errBroken = errors.New("flashdbm: a panic while the tree was being changed")
 
-// protect is deferred by what changes the tree or the log. It turns a fault on a mapping into an error; any other panic goes on. Either
-// way the store is poisoned, as work was left half done.
+// protect is deferred by functions that change the tree or the log. It turns a fault on a mapping into an error;
+// other panics go on. In both cases it poisons the store, because the change is left half done.
 func (f *file) protect(err *error) {
 	r := recover()
 	if r == nil {
@@ -85,7 +85,7 @@ func (f *file) protect(err *error) {
 	*err = f.store.Fail(fault)
 }
 
-// withMerged calls fn with the token, which is passed on whatever happens, and with a tree that lacks nothing.
+// withMerged calls fn with the token, and with a tree that lacks nothing. It always passes the token on.
 func (t *tree) withMerged(fn func() error) error {
 	t.awaitMerge()
 	return t.log.withLog(func() error {
@@ -100,7 +100,8 @@ func (t *tree) withMerged(fn func() error) error {
 	})
 }
 
-// withExact calls fn with the token, and with an exact tree: it may lack commits, but no more bytes of redo than lag. See tree.exact.
+// withExact calls fn with the token, and with an exact tree: it may lack commits, but no more than lag bytes of redo.
+// See tree.exact.
 func (t *tree) withExact(lag int64, fn func() error) error {
 	if lag == 0 {
 		return t.withMerged(fn)
@@ -115,7 +116,8 @@ func (t *tree) withExact(lag int64, fn func() error) error {
 	})
 }
 
-// catchUp makes the tree exact if it is not, or lacks more redo than lag. No merge is under way, before and behind. Token held, which is laid down meanwhile.
+// catchUp makes the tree exact if it is not, or if it lacks more than lag bytes of redo. No merge is under way before
+// and after. Token held; catchUp passes it on meanwhile.
 func (t *tree) catchUp(lag int64) error {
 	near := func() bool {
 		return t.tables.lacksNothing() || t.exact() && t.log.bytes.Total()+t.log.waiting()-t.upto.bytes <= lag
@@ -138,7 +140,7 @@ func (t *tree) catchUp(lag int64) error {
 	return t.merge()
 }
 
-// withTree calls fn with the token, and with the tree its own: there is no merge under way. The tree may lack commits.
+// withTree calls fn with the token while no merge is under way. The tree may lack commits.
 func (t *tree) withTree(fn func() error) error {
 	t.awaitMerge()
 	return t.log.withLog(func() error {

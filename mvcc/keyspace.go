@@ -9,11 +9,11 @@ import (
 	"flashdbm/logstore"
 )
 
-// Keyspaces reports whether the file says that its keys are those of keyspaces. What that means is for who uses the engine to know, to which
-// all keys are alike.
+// Keyspaces reports whether the file says that its keys are those of keyspaces. What that means is up to the engine's
+// user; to the engine all keys are alike.
 func Keyspaces(e *Engine) bool { return logstore.Keyspaces(e.store) }
 
-// SetKeyspaces has the file say so, and returns once it does.
+// SetKeyspaces makes the file say so, and returns when it does.
 func SetKeyspaces(e *Engine) error {
 	if Keyspaces(e) {
 		return nil
@@ -25,21 +25,24 @@ func SetKeyspaces(e *Engine) error {
 // KeyspacesOf is Keyspaces of a transaction's engine.
 func KeyspacesOf(tx *Tx) bool { return Keyspaces(tx.e) }
 
-// claims are what a transaction conflicts by beside the keys that it writes, and what a serializable one has read.
+// claims are what a transaction conflicts by, in addition to the keys that it writes and those that a serializable
+// one has read.
 type claims struct {
-	guards  *writeset.Set // records that nobody may change meanwhile, as they are at the snapshot; nil for none
-	cleared []*keyRange   // by DeleteRange: see clear.go
+	guards  *writeset.Set // records that nobody may have changed since the snapshot, with their values there; nil for none
+	cleared []*keyRange   // ranges cleared by DeleteRange: see clear.go
 
-	cuts     cuts // of the ranges cleared, those that are in no write set: see cut.go
+	cuts     cuts // those of the cleared ranges that are cut: see cut.go
 	cutTurns int  // how often a range was cut
 }
 
-// guarded reports whether the transaction's guards count: they do in a file that says keyspaces. Until it does, nobody has begun to write what they are
-// for; who resolves looks behind the head of the commit list, so whoever begins to later finds the commit there, or in his snapshot.
+// guarded reports whether the transaction's guards count: they do in a file that says keyspaces. Before it does,
+// nobody writes the records that guards are for. A resolver looks at the file after the head of the commit list, so a
+// transaction that begins to write such records later finds this commit in the list, or in its snapshot.
 func guarded(tx *Tx) bool { return tx.guards != nil && Keyspaces(tx.e) }
 
-// Guard has the commit lose, in any isolation, in a file that says keyspaces, if the record of the key is another one then. value is what the
-// transaction's snapshot has, nil for no record: as it says which record it is, no table of hashes has to.
+// Guard makes the commit lose, at any isolation level, in a file that says keyspaces, if the record of key has
+// changed by then. value is what the transaction's snapshot has, nil for no record. The value says which record that
+// is, so no table of hashes has to.
 func (c *claims) Guard(key, value []byte) {
 	if c.guards == nil {
 		c.guards = &writeset.Set{}
@@ -51,8 +54,9 @@ func (c *claims) Guard(key, value []byte) {
 	}
 }
 
-// GuardedGet is Get of a key that the transaction guards by that. It does not count as one that has read: what it writes does not conflict
-// with who writes the same. What it has written itself is the value, and depends on nothing.
+// GuardedGet is Get of a key that the transaction guards with the result. The transaction does not count as one that
+// has read: its writes do not conflict with those of others that write the same keys. If the transaction has written
+// the key itself, GuardedGet returns that value and guards nothing.
 func GuardedGet(tx *Tx, key []byte) (value []byte, ok bool, err error) {
 	if tx.set != nil {
 		if en, own, err := tx.set.Find(key); err != nil {
@@ -75,7 +79,8 @@ func GuardedGet(tx *Tx, key []byte) (value []byte, ok bool, err error) {
 	return value, ok, nil
 }
 
-// guardsWritten reports whether a commit above the snapshot may have written a guarded key, as far as the table of last writes knows.
+// guardsWritten reports whether a commit above the snapshot may have written a guarded key, according to the table of
+// last writes.
 func guardsWritten(tx *Tx, writes *commit.LastWrites) bool {
 	if !guarded(tx) {
 		return false
@@ -110,20 +115,21 @@ func guardsHold(tx *Tx, newest *snapshot) (bool, error) {
 	return true, nil
 }
 
-// Count returns the number of records from from on and below to, nil for all that follow. It looks at each page of the tree that has any.
+// Count returns the number of records from from on and below to; nil for no upper bound. It reads each page of the
+// tree that has any of them.
 func Count(tx *Tx, from, to []byte) (n int64, err error) {
 	s, err := measure(tx, from, to, math.MaxInt64)
 	return s.records, err
 }
 
-// rangeSize is what there is of a range.
+// rangeSize is the result of measure.
 type rangeSize struct {
 	records  int64
-	keyBytes int64  // about: the last key of a leaf stands for all of them
-	rest     []byte // first key of what was not looked at; nil for none
+	keyBytes int64  // an estimate: the last key of a leaf stands for all of them
+	rest     []byte // first key that was not looked at; nil for none
 }
 
-// measure counts the records of a range up to that many, and those of the last leaf that is looked at.
+// measure counts the records of a range until it has most, and all of the leaf that it reaches then.
 func measure(tx *Tx, from, to []byte, most int64) (s rangeSize, err error) {
 	c := tx.Cursor()
 	defer c.Release()
@@ -153,7 +159,8 @@ func measure(tx *Tx, from, to []byte, most int64) (s rangeSize, err error) {
 	return s, c.Err()
 }
 
-// skip goes to the last of the records that Stretch would yield, and returns how many they are; 0 where it would yield none.
+// skip moves to the last of the records that Stretch would yield, and returns how many these are; 0 if it would yield
+// none.
 func (c *Cursor) skip(to []byte) (n int64) {
 	if c.tx.reads != nil || !c.bare() || !c.tree.Valid() {
 		return 0
@@ -177,11 +184,11 @@ func (c *Cursor) skip(to []byte) (n int64) {
 	return int64(end - i)
 }
 
-// Within says that the cursor is used for keys from from on and below to only, nil for no bound: what a serializable transaction reads by it
-// beyond is none of its business.
+// Within says that the cursor is used only for keys from from on and below to; nil for no bound. What a serializable
+// transaction reads outside of these bounds, by moving past them, does not count as read.
 func (c *Cursor) Within(from, to []byte) { c.low, c.high = from, to }
 
-// clip cuts what was covered to these.
+// clip restricts span to the bounds of Within.
 func (c *Cursor) clip(span *keyRange) {
 	if c.low != nil && bytes.Compare(span.from, c.low) < 0 {
 		span.from = c.low

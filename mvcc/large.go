@@ -13,7 +13,8 @@ import (
 // errSegmentTooSmall cannot happen with segments of the default size.
 var errSegmentTooSmall = errors.New("flashdbm: key or value too long for the small segments of this file; load its dump into a new file")
 
-// putLarge puts a value that is longer than a run. It goes to private segments at once, so that it is in memory only once.
+// putLarge puts a value that is longer than a run. It writes the value to private segments at once, so that memory
+// has it only once.
 func (tx *Tx) putLarge(key, value []byte) error {
 	v := newLarge(tx)
 	defer v.drop()
@@ -23,8 +24,8 @@ func (tx *Tx) putLarge(key, value []byte) error {
 	return v.put(key)
 }
 
-// largeValue is a value on its way to private segments. Its transaction's goroutine uses it. Until put it is no part of the transaction:
-// drop gives its segments back.
+// largeValue is a value that is being written to private segments. The transaction's goroutine uses it. Until put,
+// the transaction does not have it, and drop gives its segments back.
 type largeValue struct {
 	tx      *Tx
 	private *logstore.Private // nil once the transaction owns it
@@ -33,7 +34,7 @@ type largeValue struct {
 
 func newLarge(tx *Tx) *largeValue { return &largeValue{tx: tx, private: tx.e.store.NewPrivate()} }
 
-// write appends to the value. Between two calls Close does not wait for the writer: see toFile.
+// write appends to the value. Close does not wait for a writer between two calls: see toFile.
 func (v *largeValue) write(b []byte) error {
 	if err := v.tx.toFile(); err != nil {
 		return err
@@ -64,7 +65,7 @@ func (v *largeValue) put(key []byte) error {
 	return tx.changed()
 }
 
-// drop gives back what put has not taken.
+// drop gives the segments back unless put has taken them.
 func (v *largeValue) drop() {
 	if v.private != nil {
 		v.private.Discard()
@@ -72,15 +73,16 @@ func (v *largeValue) drop() {
 }
 
 const (
-	firstReadBytes = 4 << 10   // of a value whose length is not known: most are short
-	readBytes      = 256 << 10 // the piece in which a long value is read and written: 64 pages, what a write of others waits for at most
+	firstReadBytes = 4 << 10   // first read of a value of unknown length: most are short
+	readBytes      = 256 << 10 // unit in which a long value is read and written: 64 pages, the most that a write of others waits for
 )
 
-// PutReader sets the value of key to what r gives until io.EOF, at most MaxValue bytes, which is for the caller to see to. likely is how long
-// the value probably is, or 0; it decides only how memory is taken. In memory there is never more of the value than a run may have.
+// PutReader sets the value of key to what r yields until io.EOF: at most MaxValue bytes, which the caller has to
+// ensure. likely is the probable length of the value, or 0; it only decides how memory is allocated. Memory never has
+// more of the value than fits into a run.
 //
-// The write set is changed only after the end of r: after an error the transaction is as it was. r may use the transaction; if it ends the
-// transaction it must return an error.
+// The write set changes only after the end of r: after an error the transaction is as it was. r may use the
+// transaction; if it ends the transaction it must return an error.
 func (tx *Tx) PutReader(key []byte, r io.Reader, likely int64) error {
 	key = bytes.Clone(key) // r may change it
 	run := max(tx.e.store.MaxRun()-int64(btree.RunKeyLen(key)), 0)
@@ -120,7 +122,8 @@ func (tx *Tx) PutReader(key []byte, r io.Reader, likely int64) error {
 	return v.put(key)
 }
 
-// readPiece reads until b is full or r ends. Not io.ReadFull, for which r's own io.ErrUnexpectedEOF is an end like another.
+// readPiece reads until b is full or r ends. io.ReadFull will not do: it takes an io.ErrUnexpectedEOF that r itself
+// returns for an end.
 func readPiece(r io.Reader, b []byte) (n int, end bool, err error) {
 	for n < len(b) {
 		m, err := r.Read(b[n:])

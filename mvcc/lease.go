@@ -8,14 +8,15 @@ import (
 
 // LeaseOptions say how transactions hold their snapshots.
 type LeaseOptions struct {
-	MaxAge time.Duration // from which on a transaction is told ErrSnapshotTooOld; 0 = none
+	MaxAge time.Duration // age from which on a transaction gets ErrSnapshotTooOld; 0 for none
 	Trace  bool          // remember where transactions began
 }
 
-// Aging reports whether the age of the transaction is bounded: its reads are to be between Enter and Leave.
+// Aging reports whether the age of the transaction is bounded: then its reads must be between Enter and Leave.
 func (tx *pinned) Aging() bool { return tx.lease != nil && tx.e.opts.Leases.MaxAge > 0 }
 
-// Enter begins a call of a transaction whose age is bounded; Leave ends it. ErrSnapshotTooOld: the snapshot has been given up.
+// Enter begins a call of a transaction whose age is bounded; Leave ends the call. ErrSnapshotTooOld: the snapshot was
+// taken back.
 func (tx *pinned) Enter() error {
 	if !tx.lease.Enter(tx.e.opts.Leases.MaxAge) {
 		return ErrSnapshotTooOld
@@ -26,8 +27,9 @@ func (tx *pinned) Enter() error {
 // Leave: see Enter.
 func (tx *pinned) Leave() { tx.lease.Leave() }
 
-// endLease comes before a transaction ends. If that has lost its snapshot it is over: lost, and ErrSnapshotTooOld or what went wrong. One
-// that has read nothing depends on no snapshot, and goes on with a new place in the registry.
+// endLease precedes the end of a transaction. If the transaction has lost its snapshot, it is over: endLease returns
+// lost, and ErrSnapshotTooOld or what went wrong. An update that has read nothing depends on no snapshot, and goes on
+// with a new place in the registry.
 func (tx *Tx) endLease() (lost bool, err error) {
 	l, e := tx.lease, tx.e
 	if l == nil {
@@ -38,7 +40,7 @@ func (tx *Tx) endLease() (lost bool, err error) {
 		return false, nil
 	}
 	tx.shared = nil
-	if tx.slot, err = e.readers.enter(); err != nil { // closed: all that it saw is on the disk
+	if tx.slot, err = e.readers.enter(); err != nil { // closed: everything that it saw is on the disk
 		tx.forget()
 		return true, err
 	}
@@ -53,8 +55,9 @@ func (tx *Tx) endLease() (lost bool, err error) {
 	return true, err
 }
 
-// toFile comes before a transaction writes to the file by itself. Where its place in the registry may be taken back meanwhile, or is lost
-// already, Close would not see it there: until it has left the unpinned it is one of them. ErrClosed if Close may have looked already.
+// toFile precedes each write to the file by a transaction itself. The transaction's place in the registry may be
+// taken back during the write, or is lost already, and Close would not see the transaction there. So toFile counts it
+// as unpinned; the caller calls unpinned.leave afterwards. ErrClosed if Close may have looked already.
 func (tx *pinned) toFile() error {
 	e := tx.e
 	e.readers.unpinned.enter()
@@ -65,7 +68,7 @@ func (tx *pinned) toFile() error {
 	return nil
 }
 
-// endOldSnapshots takes back what is older than allowed, and frees what was kept for it.
+// endOldSnapshots takes back the snapshots that are older than allowed, and frees what was kept for them.
 func (m *maintenance) endOldSnapshots() error {
 	now := time.Now()
 	taken := false
@@ -87,10 +90,11 @@ func (m *maintenance) endOldSnapshots() error {
 	})
 }
 
-// warnAge is the age from which an event says that a snapshot holds back space, and how often.
+// warnAge is the age from which an event reports that a snapshot holds back space, and the least time between two
+// such events.
 const warnAge = time.Minute
 
-// warnOfOldSnapshot posts what an old snapshot holds back; last is when it did so.
+// warnOfOldSnapshot posts what an old snapshot holds back. last is when it did so before.
 func (m *maintenance) warnOfOldSnapshot(now, last time.Time) time.Time {
 	oldest, ok := m.readers.oldest(now.UnixNano())
 	if !ok || oldest.Since() == 0 || now.Sub(last) < warnAge {

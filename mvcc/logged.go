@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// bornLogged are the logged values of one page, that are born with their group.
+// bornLogged are the logged values of one page, which become live when their group is written.
 type bornLogged struct {
 	addr  logstore.Addr
 	span  int // pages of the file
@@ -19,13 +19,13 @@ type bornLogged struct {
 
 const refsAtOnce = 128
 
-// logsValues reports whether values stay where they are logged. Those of WriteThrough commits do not: small commits share a page, which
-// grows, and merging would have to end it.
+// logsValues reports whether values stay where they are logged. Those of WriteThrough commits do not: small commits
+// share a page, which still grows, and merging a logged value would have to end the page.
 func (l *redoLog) logsValues() bool {
 	return l.opts.Durability != WriteThrough && !l.opts.KeepInline && l.store.LogsValues()
 }
 
-// isLogged reports whether the value of a put is one that stays where it is logged.
+// isLogged reports whether the value of a put stays where it is logged.
 func isLogged(op *btree.Op) bool {
 	return !op.Delete && op.Ref == nil && len(op.Value) >= logstore.LeastLogged
 }
@@ -43,8 +43,9 @@ func (c *committer) anyLogged() bool {
 	return false
 }
 
-// logInto writes the redo of the ops into g, in whose pages logged values stay. Those come first: so the pages that live for them have little
-// else, and no more than one page of the batch ends early because a logged value cannot be in it. Each key is there once.
+// logInto writes the redo of the ops into g, in whose pages logged values stay. Ops with logged values come first: so
+// the pages that stay live for the values have little else, and at most one page of the batch ends early because a
+// logged value does not fit. The batch has each key once. copied is as for logOps.
 func (c *committer) logInto(g *logstore.Group) (copied bool) {
 	copies := &c.tree.tables.active.Copies
 	small := c.batch.opBytes <= copyBytes
@@ -78,7 +79,7 @@ func (c *committer) logInto(g *logstore.Group) (copied bool) {
 	return copied
 }
 
-// logValue logs a put whose value stays in the log, and has op refer to that.
+// logValue logs a put whose value stays in the log, and makes op refer to that place.
 func (l *redoLog) logValue(g *logstore.Group, op *btree.Op) {
 	head := binary.AppendUvarint(append(l.scratch[:0], redo.Logged), uint64(len(op.Key)))
 	head = binary.AppendUvarint(head, uint64(len(op.Value)))
@@ -99,7 +100,7 @@ func (l *redoLog) logValue(g *logstore.Group, op *btree.Op) {
 	op.Ref, op.Value = &l.refs[len(l.refs)-1], nil
 }
 
-// bearLogged notes the logged values of a group just written.
+// bearLogged notes that the logged values of a group just written are live.
 func (l *redoLog) bearLogged(group uint64) {
 	for _, b := range l.newborn {
 		l.pages.BornLogged(group, b.addr, b.span, b.mask, b.bytes, b.seq)
@@ -107,14 +108,15 @@ func (l *redoLog) bearLogged(group uint64) {
 	l.newborn = l.newborn[:0]
 }
 
-// The pages of logged values stay in memory until a sync. Where commits are faster than the device, a sync is asked for once these take an
-// unsyncedSoon-th of MemoryLimit, and whoever writes more than an unsyncedMost-th waits for it.
+// The pages of logged values stay in memory until a sync. If commits are faster than the device, a sync is requested
+// when these pages take an unsyncedSoon-th of MemoryLimit, and a leader that finds more than an unsyncedMost-th syncs
+// at once.
 const (
 	unsyncedSoon = 32
 	unsyncedMost = 8
 )
 
-// boundUnsynced sees to it that the pages that wait for a sync take no more memory than they may. Token held.
+// boundUnsynced bounds the memory of pages that wait for a sync. Token held.
 func (l *redoLog) boundUnsynced() error {
 	switch kept := l.store.UnsyncedBytes(); {
 	case kept >= l.opts.MemoryLimit/unsyncedMost:
@@ -130,7 +132,7 @@ func (l *redoLog) boundUnsynced() error {
 
 // readGroupRedo is redo.Read of a group's stream: puts whose values stay in the log refer to them.
 func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op), special func(redo.Special)) error {
-	var pages []logstore.ScannedPage // of the stream, from the one on where it is
+	var pages []logstore.ScannedPage // of the stream, from the one that has been reached
 	values := 0
 	for _, p := range g.Pages {
 		if p.Kind == logstore.KindRecord {
@@ -139,7 +141,7 @@ func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op),
 		}
 	}
 	var err error
-	page, n := 0, 0 // where in the stream the first page begins, and logged values of it so far
+	page, n := 0, 0 // where in the stream the first of pages begins, and how many logged values of it were read
 	rerr := redo.ReadAt(stream, func(op btree.Op, from, end int, logged bool) {
 		if logged {
 			for len(pages) > 0 && from >= page+pages[0].BodyBytes() {

@@ -6,25 +6,27 @@ import (
 	"flashdbm/override"
 )
 
-// pieces applies a batch that may change more pages than memory holds. It is merged into the tree a piece at a time, all under one Seq,
-// and whenever its pages take more than half of MemoryLimit between two pieces, they are written as the first parts of a flush whose
-// base is the batch's group (see override.Pages.StartEarly for why that is safe). Readers see nothing of it before the Seq is published.
+// pieces applies a batch that may change more pages than memory holds. It is merged into the tree a piece at a time,
+// all under one Seq. If its pages take more than half of MemoryLimit after a piece, they are written as the first
+// parts of a flush whose base is the batch's group (override.Pages.StartEarly explains why that is safe). Readers see
+// nothing of the batch before the Seq is published.
 //
-// The caller has checkpoints.mu, so no other flush is in flight, and the token until finish has sealed the flush: no other group comes between.
+// The caller holds checkpoints.mu, so no other flush is in flight, and keeps the token until the flush is sealed: no
+// other group comes between.
 type pieces struct {
 	flusher *flusher
 	batch   *override.Batch
-	group   uint64          // that carries the batch, or the newest one of those redone
-	records int64           // in the tree with what was applied so far
+	group   uint64          // the group that carries the batch, or the newest one of those redone
+	records int64           // records in the tree, with what was applied so far
 	room    int64           // pages reserved for the flush
-	again   int64           // pages that all of a redo takes, where space is scarce: see provide
+	again   int64           // pages that a whole redo takes, if space is scarce: see provide
 	flush   *override.Flush // nil until something is written early
 }
 
 const (
 	minPieceOps  = 4
 	maxPieceOps  = 1 << 14
-	pieceOpBytes = 4096 // of versions that an op makes at most: of its leaf
+	pieceOpBytes = 4096 // most bytes of versions that an op makes: of its leaf
 )
 
 // beginPieces starts a batch at the next Seq. room is what was reserved for the pages that it changes.
@@ -32,12 +34,14 @@ func (fl *flusher) beginPieces(group uint64, room int64) *pieces {
 	return &pieces{flusher: fl, batch: fl.pages.Begin(fl.marks.applied.Load() + 1), group: group, records: fl.tree.records, room: room}
 }
 
-// pieceOps is how many ops are applied between two looks at the memory: they make versions of a quarter of MemoryLimit at most.
+// pieceOps is how many ops are applied between two looks at the memory: they make versions of at most a quarter of
+// MemoryLimit.
 func (f *file) pieceOps() int {
 	return int(min(max(f.earlyBytes()/2/pieceOpBytes, minPieceOps), maxPieceOps))
 }
 
-// apply applies ops, whose keys ascend, and come after those of the ops applied before or are the newer for their keys.
+// apply applies ops in ascending key order. Their keys are above those of ops applied before, or the ops are the
+// newer ones for their keys.
 func (p *pieces) apply(ops []btree.Op) error {
 	for len(ops) > 0 {
 		n := min(len(ops), p.flusher.pieceOps())
@@ -54,8 +58,8 @@ func (p *pieces) apply(ops []btree.Op) error {
 	return nil
 }
 
-// relieve writes leaves early, then inner nodes, while they take too much memory. Without room for that the batch stays in memory whole:
-// the database can then be read, and deleting may make room.
+// relieve writes leaves early, then inner nodes, while they take too much memory. If there is no room for that, the
+// whole batch stays in memory: the database can then be read, and deletes may make room.
 func (p *pieces) relieve() error {
 	fl := p.flusher
 	for _, level := range [...]int{0, override.AllLevels} {
@@ -82,7 +86,7 @@ func (p *pieces) relieve() error {
 	return nil
 }
 
-// earlyBytes is what versions may take before a batch's pages are written early.
+// earlyBytes is how much memory versions may take before a batch's pages are written early.
 func (f *file) earlyBytes() int64 {
 	if n := f.opts.Shares.Batch; n > 0 {
 		return n
@@ -90,12 +94,13 @@ func (f *file) earlyBytes() int64 {
 	return f.opts.MemoryLimit / 2
 }
 
-// provide makes sure that n pages are reserved, beside what is held for the rest of the flush, for which seal makes sure of all, and those that the
-// batch's group has taken already.
+// provide makes sure that n pages are reserved. They are in addition to those held for the rest of the flush, which
+// seal reserves completely, and to those that the batch's group has taken already.
 //
-// Parts written early are void if the process dies before the end, and their space is lost until a checkpoint behind the next redo. So where
-// space is scarce what redo writes early leaves room for all of it to be redone again: else each of several such opens would write as much
-// as there is room for, until there is too little for the flush that ends it.
+// Parts written early do not count if the process dies before the end, and their space is lost until a checkpoint
+// after the next redo. So if space is scarce, redo writes pages early only if enough is left to redo everything
+// again. Otherwise each of several such opens would write as much as there is room for, until too little is left for
+// the flush that ends it.
 func (p *pieces) provide(n int64) bool {
 	fl := p.flusher
 	want := n + fl.pressure.unwritten() + fl.room.logged
@@ -113,8 +118,9 @@ func (p *pieces) provide(n int64) bool {
 	return p.room >= n
 }
 
-// seal follows when the batch was published. It returns the flush that was begun, or one of all that is dirty if that is wanted, for
-// finishFlush, or nil. Unneeded room goes back. A flush that there is no room for is none: what it had written is dirty again.
+// seal is called after the batch was published. It returns a flush for finishFlush: the one that was begun early, or
+// if flush is set one of all dirty pages, or nil. Room that is not needed goes back. If there is no room for the
+// flush, seal returns nil, and pages that were written early are dirty again.
 func (p *pieces) seal(flush bool) *override.Flush {
 	fl := p.flusher
 	fl.room.held += p.room

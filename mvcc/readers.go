@@ -11,23 +11,23 @@ import (
 	"flashdbm/override"
 )
 
-// readers are those who use the engine.
+// readers knows who uses the engine.
 type readers struct {
 	*file
 	registry  lockfree.Registry
 	views     views
 	leases    lease.Table
-	unpinned  unpinned     // transactions that wait for admission, or write to the file, and may not be in the registry meanwhile
-	active    atomic.Int32 // commits that were admitted and are not settled, and those of WriteOne from their beginning to their end
-	calls     atomic.Int32 // commits that have ceased to be active and are to be called back for: see async.go
-	closed    atomic.Bool  // Close was called,
-	ending    atomic.Bool  // and nobody uses the engine any more
+	unpinned  unpinned     // transactions that wait for admission or write to the file, and may not be in the registry meanwhile
+	active    atomic.Int32 // commits that were admitted and are not settled, and those of WriteOne from beginning to end
+	calls     atomic.Int32 // commits that are not active any more and whose callbacks have not returned: see async.go
+	closed    atomic.Bool  // Close was called
+	ending    atomic.Bool  // Close was called, and nobody uses the engine any more
 	expired   atomic.Int64 // when a reader was last asked to end for want of room
 	conflicts atomic.Uint64
 }
 
-// unpinned counts those that use the engine and are not in the registry: how many they are, in the lower half, and in the upper one how many
-// ever were.
+// unpinned counts users of the engine that are not in the registry: the lower half is how many there are now, the
+// upper half how many there ever were.
 type unpinned struct{ counts atomic.Uint64 }
 
 const oneUnpinned = 1<<32 + 1
@@ -38,7 +38,8 @@ func (u *unpinned) leave() { u.counts.Add(^uint64(0)) }
 
 func (u *unpinned) any() bool { return uint32(u.counts.Load()) > 0 }
 
-// register registers a reader, in the place that was used for last, and returns what there is to read up to a watermark.
+// register registers a reader, in the place last if that is free, and returns the snapshot of everything up to a
+// watermark.
 func (r *readers) register(last lockfree.Slot, upto lockfree.Watermark) (lockfree.Slot, snapshot) {
 	for {
 		slot := r.registry.AcquireNear(last, &r.views)
@@ -62,7 +63,7 @@ func (r *readers) look(last lockfree.Slot, upto *atomic.Uint64) (lockfree.Slot, 
 	return slot, s, nil
 }
 
-// enter registers a user of the engine at the newest version of the tree, unless it is closed.
+// enter registers a user of the engine at the newest version of the tree, unless the engine is closed.
 func (r *readers) enter() (lockfree.Slot, error) {
 	slot := r.registry.Acquire(&r.views)
 	if r.closed.Load() {
@@ -72,10 +73,11 @@ func (r *readers) enter() (lockfree.Slot, error) {
 	return slot, nil
 }
 
-// collectAfter is how long Close waits before it has the collector look for transactions that were dropped without being ended.
+// collectAfter is how long Close waits before it runs the garbage collector, to find transactions that were dropped
+// without being ended.
 const collectAfter = 100 * time.Millisecond
 
-// awaitUsers returns when nobody uses the engine but maintenance.
+// awaitUsers returns when nobody but maintenance uses the engine.
 func (r *readers) awaitUsers() {
 	collect := time.Now().Add(collectAfter)
 	for wait := time.Microsecond; r.used(); wait = min(2*wait, 10*time.Millisecond) {
@@ -87,15 +89,17 @@ func (r *readers) awaitUsers() {
 	}
 }
 
-// used reports whether anybody but maintenance uses the engine. Who goes to the unpinned from the registry, or from the active, while both are
-// looked at is in one of them all the time, and could be missed in both: so it counts how many ever went. Who goes from the active to the calls is
-// among these first, and they are looked at behind the active.
+// used reports whether anybody but maintenance uses the engine. A user that moves from the registry, or from active,
+// to unpinned is in at least one of them at any time, but used could miss it in both, since it reads one after the
+// other. So it also checks that nobody was added to unpinned meanwhile. A commit that moves from active to calls is
+// in calls first, and calls is read after active.
 func (r *readers) used() bool {
 	counts := r.unpinned.counts.Load()
 	return r.unpinned.any() || r.active.Load() > 0 || r.calls.Load() > 0 || r.registry.Count() > 0 || r.unpinned.counts.Load() != counts
 }
 
-// expireBelow asks the oldest reader to end if it is below the given Seq. The next one is asked when it has, or has not for a while.
+// expireBelow asks the oldest reader to end if it is below the given Seq. The next reader is asked when that one has
+// ended, or after roomWait.
 func (r *readers) expireBelow(seq uint64) {
 	now := time.Now().UnixNano()
 	last := r.expired.Load()

@@ -11,24 +11,24 @@ import (
 // RecoveryStats is what Open found in the log.
 type RecoveryStats struct {
 	Created     bool
-	Groups      int           // scanned
-	Records     int64         // redone
-	Layers      int           // of write sets larger than memory that were merged again
-	Ranges      int           // cut again
+	Groups      int           // number of groups scanned
+	Records     int64         // number of records redone
+	Layers      int           // number of layers that were merged again, of write sets larger than memory
+	Ranges      int           // number of ranges cut again
 	RedoBefore  bool          // redo began before the base
 	DroppedTail bool          // a group that was not whole was cut off
 	Duration    time.Duration // of Open
 	Steps       RecoverySteps
 }
 
-// RecoverySteps is what each step of recovery took.
+// RecoverySteps is how long each step of recovery took.
 type RecoverySteps struct {
 	Load    time.Duration // superblocks, table and space map of the newest checkpoint
 	Scan    time.Duration // of the log
 	Install time.Duration // table, complete flushes and page groups
-	Sync    time.Duration // what was not proven durable is written again and synced
-	Sort    time.Duration // redo records are read and sorted, beside that
-	Redo    time.Duration // into the tree, perhaps behind Open
+	Sync    time.Duration // writing again what was not proven durable, and syncing it
+	Sort    time.Duration // reading and sorting redo records, at the same time as Sync
+	Redo    time.Duration // merging the redo into the tree, perhaps after Open has returned
 }
 
 // recovery makes a tree and memtables of what the log has.
@@ -37,10 +37,11 @@ type recovery struct {
 
 	stats  RecoveryStats
 	follow *followed     // of an engine that reads beside a writer; nil else
-	redone chan struct{} // nil, or closed when the goroutine has ended that redoes for a read-only engine
+	redone chan struct{} // closed when the goroutine that redoes for a read-only engine has ended; nil if there is none
 }
 
-// recover rebuilds the tree: installed pages first, then redo, before anything else can use the engine or behind Open.
+// recover rebuilds the tree: first installed pages, then redo, either before anything else can use the engine or in
+// the background.
 func (rv *recovery) recover(rec *logstore.Recovery) (err error) {
 	defer rv.guard(&err)
 	readOnly := rv.opts.Store.ReadOnly
@@ -68,7 +69,7 @@ func (rv *recovery) recover(rec *logstore.Recovery) (err error) {
 	err = rv.store.EndRecovery(rec)
 	steps.Sync = time.Since(begin)
 	left, redoErr := ready()
-	if err != nil { // what was read beside a sync that failed may be anything
+	if err != nil { // what was read during a sync that failed may be anything
 		return err
 	}
 	if redoErr != nil {

@@ -1,15 +1,18 @@
 package mvcc
 
-// A transaction that only replaces values by others that are no longer makes no page more of the tree: it leaves as many pages dead as it
-// writes, like one that deletes. So on a full file it may take what is held back for deletes to take before anything is cleaned, see
-// logstore/space/reservations.go, and leaves for cleaning what they leave. Without that a dump could not be loaded again over itself: the put that
-// found the file full had left exactly what puts leave, and each put after it needed a page more.
+// A transaction that only replaces values by values that are no longer adds no page to the tree: it leaves as many
+// pages dead as it writes, like a transaction of deletes. So on a full file it may use the pages that are held back
+// for deletes before anything is cleaned (logstore/space/reservations.go), and leaves for cleaning what deletes
+// leave. Without this a dump could not be loaded again over itself: the put that found the file full had left exactly
+// what puts leave, and each put after it needed one page more.
 //
-// Invariant 3 of logstore/space/reservations.go holds: room taken this way is given back by cleaning under the same condition as that of deletes.
-// Another transaction may delete a key between the look and the commit. Then the put adds what the other one has just removed.
+// Invariant 3 of logstore/space/reservations.go holds: cleaning gives this room back under the same condition as that
+// of deletes. If another transaction deletes a key between replacesOnly and the commit, the put adds a record, but no
+// more than the other one has just removed.
 
-// replacesOnly reports whether all that the transaction writes are values that are no longer than those that there are, and deletions. It
-// reads the tree, so it is asked only where the file is full. The transaction's own snapshot is given up by then.
+// replacesOnly reports whether the transaction writes only deletes, and values that are no longer than the present
+// ones. It reads the tree, so it is called only if the file is full. The transaction has given up its snapshot by
+// then.
 func (a *admission) replacesOnly(tx *Tx) (same bool, err error) {
 	if tx.set.Spilled() != nil || len(tx.large) > 0 {
 		return false, nil

@@ -7,46 +7,55 @@ import (
 	"flashdbm/logstore"
 )
 
-// A database that nobody writes to comes to rest: redo, the free space for the next turn and what is dead beside what lives are of no use
-// to it. Once nobody has committed for idlePause, all that is dirty is flushed, so that redo starts anew; if leaves are filled poorly, as
-// random puts or deletes leave them, they are filled up, a turn of Compact at a time; of what is dead beside what
-// lives the emptiest segments are cleaned, restMoved bytes a turn, until it is no more than a restDead-th of what lives; and all free
-// segments but those held back are given back. Invariants:
+// A database that nobody writes to comes to rest: its redo, its free space for the next turn of flushes, and its dead
+// pages are of no use to it. When nobody has committed for idlePause, background work
 //
-//   - What background work appends is no sign of life: else the cleaner, which goes on for seconds behind heavy writing, would put rest off
-//     for as long, and rest would never end.
-//   - A turn is begun only if a restGain-th of ownBytes may come back, and restVain turns behind which that is no less than it was at any
-//     time since the last commit end it, so a file that is at rest is not written again and again, even if something lets it grow behind each
-//     turn. What readers hold is not counted: it grows by what a turn moves.
-//   - Nothing is written ahead of commits behind a turn: the next commit that comes near the end of a segment has it done.
-//   - Leaves are filled up once behind a commit. A tree that is full is not poorly filled before much has been put or deleted, which has
-//     written more than the filling up does.
+//   - flushes everything dirty, so that redo starts anew;
+//   - fills leaves up if they are poorly filled, as random puts or deletes leave them, in steps as Compact does;
+//   - cleans the emptiest segments, restMoved bytes per turn, until the dead bytes are at most a restDead-th of the
+//     live ones;
+//   - gives all free segments back, except those held back.
+//
+// Invariants:
+//
+//   - What background work appends does not count as activity. Otherwise the cleaner, which goes on for seconds after
+//     heavy writing, would put rest off for that long, and rest would never end.
+//   - A turn begins only if a restGain-th of ownBytes may come back. After restVain turns in which ownBytes did not
+//     fall below its least value since the last commit, there are no more turns until the next commit. So a file at
+//     rest is not written again and again, even if something lets it grow after each turn. ownBytes does not count
+//     what readers hold, which grows by what a turn moves.
+//   - Nothing is zeroed ahead of commits after a turn: the next commit that comes near the end of a segment has that
+//     done.
+//   - Leaves are filled up once after a commit. A full tree is not poorly filled again before much was put or
+//     deleted, and that has written more than filling up does.
 //   - Close does the same with what is left, so a process that ends soon writes no more than one that rests first.
-//   - Whoever comes meanwhile waits for no more than the leaves at hand and what was written so far. Full leaves are only read, all of a large
-//     tree perhaps, with checkpoints.mu in hand.
+//   - A commit that comes meanwhile waits only for the leaves at hand and for what was written so far. Full leaves
+//     are only read, possibly all of a large tree, with checkpoints.mu held.
 const (
-	restGain  = 16       // a sixteenth of ownBytes,
-	restLeast = 2        // and at least 2 segments: what a turn has to give back, at least
-	restDead  = 8        // an eighth of what lives may be dead beside it
-	restMoved = 32 << 20 // bytes that a turn moves
-	restTurn  = 8        // of the leaves, an eighth is filled up in a turn, or as many as a turn of Compact does
-	restLoose = 10       // leaves are filled up if the tree takes 13 tenths of the bytes of its records,
+	restGain  = 16       // a turn must give back at least a sixteenth of ownBytes
+	restLeast = 2        // and at least 2 segments
+	restDead  = 8        // dead bytes may be an eighth of the live ones
+	restMoved = 32 << 20 // most bytes that a turn moves
+	restTurn  = 8        // a turn fills up an eighth of the leaves, or as many as a turn of Compact does
+	restLoose = 10       // leaves are filled up if the tree takes restTight restLoose-ths (13/10) of the bytes of its records
 	restTight = 13       //
-	restVain  = 3        // turns that gain nothing, behind which rest waits for the next commit: what is condemned leaves two checkpoints later
+	// restVain: turns that gain nothing, after which rest waits for the next commit: condemned segments leave only
+	// two checkpoints later
+	restVain = 3
 )
 
-// rest tells how long nobody has written. Guarded by checkpoints.mu.
+// rest notes how long nobody has written. Guarded by checkpoints.mu.
 type rest struct {
-	committed uint64    // Seq of the last batch of commits, by the last look
-	since     time.Time // that it is the last one
-	least     int64     // ownBytes, at the end of a turn
-	vain      int       // turns in a row that have not made them fewer than that
+	committed uint64    // Seq of the last batch of commits, as of the last look
+	since     time.Time // when that Seq was first seen
+	least     int64     // least ownBytes at the end of a turn
+	vain      int       // turns in a row that have not lowered least
 	filling   []byte    // key at which filling up goes on
-	filled    bool      // it has come to the end of the tree
+	filled    bool      // filling up has come to the end of the tree
 }
 
-// restDue reports whether nobody has committed for so long that the file should shrink to what lives. The caller holds the token and
-// checkpoints.mu.
+// restDue reports whether nobody has committed for so long that the file should shrink. The caller holds the token
+// and checkpoints.mu.
 func (m *maintenance) restDue() bool {
 	r := &m.idle
 	if r.since.IsZero() || m.stirs() {
@@ -64,13 +73,13 @@ func (m *maintenance) restDue() bool {
 	return gain >= max(m.ownBytes()/restGain, restLeast*m.segmentBytes())
 }
 
-// restGarbage returns the bytes of dead pages beside live ones that rest cleans away.
+// restGarbage returns the bytes of dead pages in live segments that rest cleans.
 func (m *maintenance) restGarbage(s logstore.SpaceStats) int64 {
 	_, dead := m.store.Victims(m.flusher.stuck, true)
 	return max(0, dead*logstore.PageSize-s.PackedBytes/restDead)
 }
 
-// loose reports whether leaves are to be filled up. The caller holds the token and checkpoints.mu.
+// loose reports whether leaves should be filled up. The caller holds the token and checkpoints.mu.
 func (m *maintenance) loose(s logstore.SpaceStats) bool {
 	if r := &m.idle; r.filled {
 		return false
@@ -80,7 +89,8 @@ func (m *maintenance) loose(s logstore.SpaceStats) bool {
 	return m.pressure.loose(s, restTight)
 }
 
-// loose reports whether the tree takes that many restLoose-ths of the bytes of its records, and more than a little. Token held.
+// loose reports whether the tree takes more than tight restLoose-ths of the bytes of its records, and at least
+// restLeast segments more than these. Token held.
 func (p *pressure) loose(s logstore.SpaceStats, tight int64) bool {
 	payload, _, known := p.pages.PayloadBytes(p.tree.records)
 	live := s.LiveBytes - s.LoggedBytes
@@ -88,7 +98,7 @@ func (p *pressure) loose(s logstore.SpaceStats, tight int64) bool {
 		live-payload >= restLeast*int64(p.store.SegmentPages())*logstore.PageSize
 }
 
-// fillUp fills up some leaves. An error ends it until the next commit. The caller holds checkpoints.mu.
+// fillUp fills some leaves up. After an error it does nothing until the next commit. The caller holds checkpoints.mu.
 func (m *maintenance) fillUp() (err error) {
 	r, c := &m.idle, &compaction{m: m}
 	defer func() { r.filled = r.filled || err != nil }()
@@ -116,13 +126,13 @@ func (m *maintenance) fillUp() (err error) {
 	return c.settle()
 }
 
-// stirs reports whether somebody has committed since the last look, is about to, asks for room, or closes the engine. The caller holds
-// checkpoints.mu.
+// stirs reports whether somebody has committed since the last look, is about to, asks for room, or closes the engine.
+// The caller holds checkpoints.mu.
 func (m *maintenance) stirs() bool {
 	return m.marks.committed.Load() != m.idle.committed || m.readers.active.Load() > 0 || m.readers.unpinned.any() || m.pressure.crowd.asked.Load() > 0 || m.readers.closed.Load()
 }
 
-// rest makes the file shorter once nobody writes. The caller holds checkpoints.mu.
+// rest does one turn of making the file shorter when nobody writes. The caller holds checkpoints.mu.
 func (m *maintenance) rest() error {
 	r := &m.idle
 	if r.least == 0 {
@@ -148,7 +158,7 @@ func (m *maintenance) rest() error {
 	defer func() {
 		if r.vain++; m.ownBytes() < r.least {
 			r.least, r.vain = m.ownBytes(), 0
-			m.due.Store(true) // the next turn, if there is need of one, does not wait for the next tick
+			m.due.Store(true) // the next turn, if it is needed, does not wait for the next tick
 			m.rouse()
 		}
 		m.store.ForgoZeros()
@@ -173,7 +183,7 @@ func (m *maintenance) rest() error {
 	}
 	m.checkpoints.turn.set(0)
 	m.checkpoints.trimFrom(1)
-	for range 2 { // what was condemned leaves behind two more
+	for range 2 { // condemned segments leave after two more checkpoints
 		if err := m.checkpoints.checkpoint(); err != nil {
 			return err
 		}

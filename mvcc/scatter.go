@@ -12,37 +12,42 @@ import (
 	"flashdbm/override"
 )
 
-// Logged values lie in the order of their writes. A scan of values that were not written in key order comes to another page with each of
-// them: that took four times as long with all in memory, and takes four pages for each page of values from a device. So a leaf whose values
-// were scanned out of order scatterOften times has them logged once more, in key order, by background work.
+// Logged values are in the order of their writes. A scan of values that were not written in key order comes to a
+// different page with each of them: with everything in memory that took four times as long, and from a device it
+// reads four pages for each page of values. So if the values of a leaf were scanned out of order scatterOften times,
+// background work logs them once more, in key order.
 //
 // Invariants:
 //
-//  1. Values move as the cleaner moves them: only if the newest tree refers to exactly this place, with their redo, and nobody notices.
-//  2. One byte is written for scatterOften bytes that scans have come to out of order. A leaf's count begins anew when its values are to move.
-//  3. A scan waits for nobody. It counts, and leaves the key of a leaf if nobody else is at the list just then; else the next scan does.
-//  4. Commits go first: values move only while there is room within the bound of the file, and none that was asked for; and not where the
-//     size of the file is limited, where all that is free is for commits.
-//  5. A file comes to rest behind the last scan that has values moved, as behind the last commit.
-//  6. What scans have asked for and found no room is forgotten: they will ask again.
+//  1. Values move as in the cleaner: only if the newest tree refers to exactly the old place, together with their
+//     redo, and unnoticed by transactions.
+//  2. One byte is written for scatterOften bytes that scans have read out of order. A leaf's count starts again when
+//     its values are to move.
+//  3. A scan waits for nobody. It counts, and adds the leaf's key to the list if nobody else is at the list;
+//     otherwise a later scan does.
+//  4. Commits go first: values move only while there is room within the bound of the file and no commit has asked for
+//     room. They do not move in a file with a size limit, where all free space is for commits.
+//  5. A file comes to rest after the last scan that made values move, as after the last commit.
+//  6. If there was no room for what scans have asked for, it is forgotten: scans will ask again.
 const (
 	scatterOften  = 8       // scans
-	scatterShare  = 4       // of a leaf's logged values, a quarter is out of order: else it is taken for in order
-	scatterSlots  = 1 << 14 // of counts: leaves may share one, and have their values moved earlier then
+	scatterShare  = 4       // values count as out of order if at least a quarter of those that a scan has read are
+	scatterSlots  = 1 << 14 // number of counts. Leaves may share a count; their values then move earlier
 	scatterLeaves = 1 << 10 // leaves that may wait to have their values moved,
-	scatterAtOnce = 64      // and that are looked at in one round of background work
-	scatterValues = 16      // that a cursor counts at once
+	scatterAtOnce = 64      // and leaves that one round of background work looks at
+	scatterValues = 16      // values that a cursor counts at once
 )
 
-// scattered are the counts of values that scans have come to out of order, and the leaves whose values are to move. Any goroutine.
+// scattered has the counts of values that scans have read out of order, and the leaves whose values are to move. Any
+// goroutine may use it.
 type scattered struct {
 	often  uint32 // scatterOften; 0: scans are not counted
 	counts [scatterSlots]atomic.Uint32
 	mu     sync.Mutex
-	keys   [][]byte // first keys of leaves
+	keys   [][]byte // first keys of the leaves
 }
 
-// scanOften returns how many scans out of order are worth writing the values anew.
+// scanOften returns after how many scans out of order it is worth writing the values again; 0 for never.
 func scanOften(o *Options) uint32 {
 	if o.ScanOften > 0 {
 		return uint32(o.ScanOften)
@@ -53,7 +58,8 @@ func scanOften(o *Options) uint32 {
 	return scatterOften
 }
 
-// scanned counts n values of a leaf that a scan came to out of order, and reports whether background work should be woken.
+// scanned counts n values of a leaf that a scan has read out of order, and reports whether background work should be
+// woken.
 func (s *scattered) scanned(leaf btree.Node, n int) bool {
 	if s.often == 0 {
 		return false
@@ -79,7 +85,7 @@ func (s *scattered) any() bool {
 	return len(s.keys) > 0
 }
 
-// take returns keys of some leaves, in their order.
+// take removes the keys of some leaves from the list, and returns them in order.
 func (s *scattered) take() (keys [][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,17 +95,17 @@ func (s *scattered) take() (keys [][]byte) {
 	return keys
 }
 
-// forget has no leaf wait any more.
+// forget empties the list.
 func (s *scattered) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys = nil
 }
 
-// scanOrder finds whether the logged values of a scan are in order.
+// scanOrder finds out whether the logged values of a scan are in order.
 type scanOrder struct {
 	last         logstore.Addr // 0: no value yet
-	values, jump int           // jump: values that are not in the page of the one before them, nor in one beside it
+	values, jump int           // jump: values that are neither in the page of the value before nor near it
 }
 
 // next notes the next value of a scan, in either direction.
@@ -112,10 +118,10 @@ func (o *scanOrder) next(ref btree.Ref) {
 	o.values++
 }
 
-// scattered reports whether too many were out of order.
+// scattered reports whether too many values were out of order.
 func (o *scanOrder) scattered() bool { return o.jump > 0 && o.jump*scatterShare >= o.values }
 
-// noteScan counts what a scan has come to in a leaf.
+// noteScan counts the values that a scan has read in a leaf.
 func (m *maintenance) noteScan(leaf btree.Node, o *scanOrder) {
 	if o.scattered() && m.cleaner.scattered.scanned(leaf, o.jump) {
 		m.due.Store(true)
@@ -123,8 +129,8 @@ func (m *maintenance) noteScan(leaf btree.Node, o *scanOrder) {
 	}
 }
 
-// moveScanned has the values of some leaves move that scans came to out of order, and reports whether there were such leaves. The caller
-// holds checkpoints.mu.
+// moveScanned moves the values of some leaves that scans have read out of order, and reports whether there were such
+// leaves. The caller holds checkpoints.mu.
 func (c *cleaner) moveScanned() (moved bool, err error) {
 	keys := c.scattered.take()
 	if len(keys) == 0 || c.room.limited() || c.pressure.crowd.asked.Load() > 0 {
@@ -137,7 +143,7 @@ func (c *cleaner) moveScanned() (moved bool, err error) {
 	for _, key := range keys {
 		found, err := outOfOrder(&snap, key)
 		if n := len(values); err != nil || n > 0 && len(found) > 0 && bytes.Compare(found[0].key, values[n-1].key) <= 0 {
-			continue // damage stays where it is; or two keys lead to the leaf by now
+			continue // a damaged leaf stays as it is; or two keys lead to the same leaf by now
 		}
 		values = append(values, found...)
 	}
@@ -147,7 +153,7 @@ func (c *cleaner) moveScanned() (moved bool, err error) {
 		return true, err
 	}
 	if c.opts.Durability == Durable {
-		err = c.log.syncSettled() // until then the pages that have moved values stay in memory
+		err = c.log.syncSettled() // until then the pages with the moved values stay in memory
 	}
 	return true, err
 }
@@ -161,7 +167,8 @@ func (p *pressure) reserveInBound(extra int64) error {
 	return err
 }
 
-// outOfOrder returns the logged values of the leaf with the key, if too many of them are out of order. The keys live as long as the snapshot.
+// outOfOrder returns the logged values of the leaf with the key, if too many of them are out of order. The keys are
+// valid as long as the snapshot.
 func outOfOrder(snap *override.Snapshot, key []byte) (found []placedValue, err error) {
 	var c btree.Cursor
 	c.Reset(snap, override.Root)
@@ -179,7 +186,7 @@ func outOfOrder(snap *override.Snapshot, key []byte) (found []placedValue, err e
 			continue
 		}
 		ref := cell.Ref()
-		if _, err := snap.Logged(cell.Key(), ref); err != nil { // it is in memory then, before the token is needed
+		if _, err := snap.Logged(cell.Key(), ref); err != nil { // reads it into memory now, before the token is taken
 			return nil, err
 		}
 		order.next(ref)

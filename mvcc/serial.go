@@ -9,20 +9,20 @@ import (
 	"flashdbm/lockfree"
 )
 
-// readSet is what a serializable transaction has read: keys, present or absent, and ranges. At commit all of it must read the same in
-// the newest state as at the snapshot.
+// readSet is what a serializable transaction has read: keys, present or absent, and ranges. At commit all of it must
+// read the same in the newest state as in the snapshot.
 type readSet struct {
-	keys    writeset.Set // as deletes: an ordered set of keys
+	keys    writeset.Set // in the form of deletes: an ordered set of keys
 	ranges  []*keyRange
 	counted bool // Len was read
 }
 
-// keyRange is [from, to); nil from or to is an open end.
+// keyRange is [from, to); a nil from or to is an open end.
 type keyRange struct{ from, to []byte }
 
 func (r *readSet) addKey(key []byte) { r.keys.Delete(key) }
 
-// span adds a range, empty so far, that the caller widens as it reads on.
+// span adds an empty range, which the caller extends as it reads on.
 func (r *readSet) span() *keyRange {
 	x := &keyRange{}
 	r.ranges = append(r.ranges, x)
@@ -42,8 +42,9 @@ func (r *readSet) overlaps(set *writeset.Set) bool {
 	return false
 }
 
-// validate compares what a serializable transaction has read, or any has cleared or guarded, with the newest applied state. It follows the walk of the commit list: a
-// commit that the walk no longer found was cut after applied had moved past it, so it is in the state compared here.
+// validate compares the newest applied state with what a serializable transaction has read, or any transaction has
+// cleared or guarded. It follows the walk of the commit list: a commit that the walk did not find any more was cut
+// after applied had moved past it, so it is in the state that is compared here.
 func (r *resolver) validate(tx *Tx) error {
 	guards := guardsWritten(tx, &r.writes)
 	if tx.reads == nil && tx.cleared == nil && !guards {
@@ -51,7 +52,8 @@ func (r *resolver) validate(tx *Tx) error {
 	}
 	slot, newest := r.readers.register(lockfree.Slot{}, &r.marks.applied)
 	defer slot.Release()
-	if newest.at == tx.Snapshot() || r.marks.committed.Load() <= tx.Snapshot() { // the tree is another, with the same records
+	// only background work has changed the tree: the records are the same
+	if newest.at == tx.Snapshot() || r.marks.committed.Load() <= tx.Snapshot() {
 		return nil
 	}
 	same, err := true, error(nil)
@@ -87,7 +89,7 @@ func (r *resolver) unchanged(tx *Tx, newest *snapshot) (bool, error) {
 			return false, err
 		}
 	}
-	return sameRanges(&tx.snap, newest, tx.reads.ranges) // what was cleared was read
+	return sameRanges(&tx.snap, newest, tx.reads.ranges) // ranges that were cleared are among those that were read
 }
 
 func sameRanges(snap, newest *snapshot, ranges []*keyRange) (bool, error) {
@@ -116,8 +118,9 @@ func sameRecord(a, b *snapshot, key []byte) (bool, error) {
 	return sameValue(a, b, key, x, y)
 }
 
-// sameValue compares the values of a key in two snapshots. A long one is the same if it is the same run, which is never rewritten in place,
-// or if it was moved.
+// sameValue compares the values of a key in two snapshots. Long values are the same if they are in the same run,
+// since a run is never rewritten in place, or if their bytes are equal, since a run or logged value may have been
+// moved.
 func sameValue(a, b *snapshot, key []byte, x, y found) (bool, error) {
 	rx, ry := x.ref(), y.ref()
 	if rx.Kind != ry.Kind {

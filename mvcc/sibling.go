@@ -6,11 +6,11 @@ import (
 	"flashdbm/lockfree"
 )
 
-// sharedSlot is a place in the registry that several read-only transactions have together. It is released by the last one to leave it; if
-// the engine asks its reader to end, all of them find that.
+// sharedSlot is a place in the registry that several read-only transactions share. The last one to leave releases it.
+// If the engine asks its reader to end, all of them find that.
 type sharedSlot struct {
 	slot  lockfree.Slot
-	users atomic.Int32 // who adds one is among them
+	users atomic.Int32 // whoever adds a user is one itself
 }
 
 func newSharedSlot(slot lockfree.Slot) *sharedSlot {
@@ -19,7 +19,7 @@ func newSharedSlot(slot lockfree.Slot) *sharedSlot {
 	return s
 }
 
-// Seq is that of the snapshot.
+// Seq returns the Seq of the snapshot.
 func (s *sharedSlot) Seq() uint64 { return s.slot.Seq() }
 
 // Release leaves the place.
@@ -38,11 +38,12 @@ func (tx *pinned) leaveSlot() {
 	tx.slot.Release()
 }
 
-// Sibling begins another read-only transaction at the snapshot of tx, for another goroutine. tx is read-only and open. Calls are made one at
-// a time, and not beside other uses of tx. The sibling shares the place of tx in the registry and goes on when tx has ended. Where the age
-// of transactions is bounded it is as old as tx, and loses its snapshot by itself. Beside a writer it does not move to a newer snapshot.
+// Sibling begins another read-only transaction at the snapshot of tx, for another goroutine. tx must be read-only and
+// open. Calls must not overlap with each other or with other uses of tx. The sibling shares the place of tx in the
+// registry and may outlive tx. If the age of transactions is bounded, the sibling counts as old as tx, and loses its
+// snapshot on its own. Beside a writer it does not move to a newer snapshot.
 //
-// It does not look whether the engine is closed: that waits for tx. ErrSnapshotTooOld.
+// Sibling does not check whether the engine is closed: Close waits for tx. Error: ErrSnapshotTooOld.
 func (tx *Tx) Sibling() (*Tx, error) {
 	if tx.Aging() {
 		if err := tx.Enter(); err != nil {
@@ -54,7 +55,7 @@ func (tx *Tx) Sibling() (*Tx, error) {
 		return nil, err
 	}
 	e := tx.e
-	if tx.shared == nil { // else its lease looks at it too
+	if tx.shared == nil { // else the lease of tx looks at it too
 		tx.shared = newSharedSlot(tx.slot)
 	}
 	tx.shared.users.Add(1)

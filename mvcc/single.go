@@ -8,20 +8,23 @@ import (
 	"flashdbm/logstore"
 )
 
-// kept is what a transaction has for its commit, and one whose memory is used again leaves to the next, beside its place in the registry.
+// kept is what a transaction needs for its commit and leaves to the next one if its memory is reused, in addition to
+// its place in the registry.
 type kept struct {
-	wake  chan signal   // room for one; nobody is woken twice
+	wake  chan signal   // room for one: nobody is woken twice
 	set   *writeset.Set // empty; nil for none
 	nodes []commitNode  // never pushed
 }
 
 const (
-	keptSets  = 16       // for the next leaders
-	keptNodes = 16       // allocated at once, unless the record is large: one of them keeps all in memory, with sets that are not used again
-	keptBytes = 16 << 10 // of a set
+	keptSets = 16 // sets kept for the next leaders
+	// keptNodes are allocated at once, unless the record is large: one node in the commit list keeps all of them in
+	// memory, with those of their sets that are not reused.
+	keptNodes = 16
+	keptBytes = 16 << 10 // largest set that is kept
 )
 
-// node returns a node for the commit list, which each commit needs its own of.
+// node returns a node for the commit list. Each commit needs a new one.
 func (tx *Tx) node() *commitNode {
 	if !tx.again || tx.set.Bytes() > keptBytes {
 		return new(commitNode)
@@ -34,8 +37,9 @@ func (tx *Tx) node() *commitNode {
 	return n
 }
 
-// WriteOne puts or removes one record in a transaction of its own. It reads nothing, so it cannot lose to another, and needs no snapshot:
-// it is not in the registry. Nothing is allocated but what the commit list keeps: the transaction is used again and again.
+// WriteOne puts or removes one record in a transaction of its own. The transaction reads nothing, so it cannot lose
+// to another one, and it needs no snapshot and no place in the registry. Its memory is reused: only what the commit
+// list keeps is allocated.
 func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if !btree.FitsInline(len(key), len(value)) {
 		return e.writeLong(key, value, remove, (*Tx).Commit)
@@ -43,7 +47,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
 	}
-	e.readers.active.Add(1) // first: see Close
+	e.readers.active.Add(1) // before reading closed: see Close
 	defer e.readers.active.Add(-1)
 	if e.readers.closed.Load() {
 		return ErrClosed
@@ -58,14 +62,14 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if err == nil {
 		err = e.committer.commitAdmitted(tx, held)
 	}
-	if err != nil { // it is not used again, nor is its set
+	if err != nil { // neither it nor its set is reused
 		return err
 	}
 	tx.leaveTo(e.committer.used)
 	return nil
 }
 
-// leaveTo leaves the memory of a transaction of one write, which is settled, to another one.
+// leaveTo leaves the memory of a settled transaction of WriteOne to another one.
 func (tx *Tx) leaveTo(used *sync.Pool) {
 	tx.set, tx.pushed, tx.puts, tx.single = nil, nil, 0, false
 	used.Put(tx)
@@ -82,15 +86,16 @@ func (tx *Tx) writeSingle(key, value []byte, remove bool) {
 	}
 }
 
-// writeLong is WriteOne for a record that its leaf has no room for. commit ends the transaction, unless it returns ErrBacklog.
+// writeLong is WriteOne for a record that does not fit into a leaf. commit ends the transaction, unless it returns
+// ErrBacklog.
 func (e *Engine) writeLong(key, value []byte, remove bool, commit func(*Tx) error) error {
-	tx, err := e.begin(TxOptions{}) // a call holds its snapshot to its end
+	tx, err := e.begin(TxOptions{}) // without a lease: this call ends the transaction
 	if err != nil {
 		return err
 	}
 	open := true
 	defer func() {
-		if open { // the caller's key or value cannot be read, which panics; or there is no place among the commits under way
+		if open { // reading the caller's key or value has panicked, or ErrBacklog
 			tx.Rollback()
 		}
 	}()

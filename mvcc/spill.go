@@ -7,10 +7,10 @@ import (
 	"flashdbm/logstore"
 )
 
-// spillShare is which part of MemoryLimit write sets may take: a quarter.
+// spillShare: write sets may take a quarter of MemoryLimit.
 const spillShare = 4
 
-// spillBytes is the budget of all write sets together.
+// spillBytes is the memory budget of all write sets together.
 func (o *Options) spillBytes() int64 {
 	if n := o.Shares.WriteSets; n > 0 {
 		return n
@@ -18,7 +18,7 @@ func (o *Options) spillBytes() int64 {
 	return o.MemoryLimit / spillShare
 }
 
-// grown lets a write set that has grown leave memory if it must.
+// grown spills a write set that has grown if the budget requires it.
 func (tx *Tx) grown() error {
 	if !tx.e.tree.sets.budget.Charge(tx.set) || tx.stays() {
 		return nil
@@ -30,8 +30,9 @@ func (tx *Tx) grown() error {
 	return tx.spill(false)
 }
 
-// stays reports whether a write set that should leave memory had better not: deletes on a full file. In segments they would take more than
-// there may be, and they are what sets some free. All together such sets may take as much again as the budget, and each a little.
+// stays reports whether a write set that should be spilled is better kept in memory: deletes on a full file. In
+// segments they could take more room than there is, and they are what frees room. Together such sets may take as much
+// again as the budget, and each may take a little in any case.
 func (tx *Tx) stays() bool {
 	used := tx.set.Used()
 	if !tx.deletesOnly() || used >= writeset.LeastSpilled && tx.e.tree.sets.budget.Overdrawn() {
@@ -49,14 +50,13 @@ func (tx *Tx) stays() bool {
 	if !logstore.IsFull(err) {
 		return false
 	}
-	tx.stayed = used // to look at it again and again would cost more than all the rest
+	tx.stayed = used // trying again after each write would cost more than everything else
 	return true
 }
 
-// spill moves what the write set has in memory to a new layer. If the file is full it asks background work for room. After an error the
-// transaction cannot commit. The last layer is written by the commit, and not merged with others.
-//
-// A transaction that only deletes takes segments as deletes take room.
+// spill moves what the write set has in memory to a new layer. On a full file it asks background work for room. After
+// an error the transaction cannot commit. The commit itself writes the last layer, which is not merged with others. A
+// transaction of deletes takes segments under the claim of deletes.
 func (tx *Tx) spill(last bool) error {
 	if tx.spillErr == nil && tx.set.Len() > 0 {
 		err := tx.spillOnce(last, tx.claim())
@@ -68,11 +68,12 @@ func (tx *Tx) spill(last bool) error {
 	return tx.spillErr
 }
 
-// spillFull is spill on a full file. Each try that fails half way leaves lost runs behind, and they lie in segments: so none is made
-// before there is room for all of it.
+// spillFull is spill on a full file. An attempt that fails half way leaves lost runs behind, which occupy segments;
+// so no attempt is made before there is room for the whole layer.
 func (a *admission) spillFull(tx *Tx, last bool) (err error) {
 	need := tx.set.SpillPages(a.store)
-	w := roomWanted{pages: math.MaxInt32} // the readers that it asks to end may be this one, while the function runs
+	// unless last, this transaction may be among the readers that would be asked to end, while its function runs
+	w := roomWanted{pages: math.MaxInt32}
 	if last {
 		w.deletes, w.pages = tx.deletesOnly(), need
 	}

@@ -7,33 +7,36 @@ import (
 	"flashdbm/logstore"
 )
 
-// Keys that come in no order leave the leaves two thirds full, as each that is full is split in two. On a full file that is room for half as
-// many records again. So before a put is refused, the records of neighbouring leaves move together, as Compact does it, with half of what
-// that could save left in the leaves: see btree.Spread.
+// Keys in random order leave the leaves two thirds full, since each full leaf is split in two. On a full file that
+// space would hold half as many records again. So before a put is refused, the records of neighbouring leaves are
+// moved together, as Compact does, but with half of the possible saving left in the leaves: see btree.Spread.
 //
 // Invariants:
 //
-//  1. A put waits for one turn of Compact after the other until there is room for it, and for no more than a round through the tree.
-//  2. A round through the tree that has not made enough room is not begun anew before much was written, and not before some leaves could be
-//     saved. So a full file refuses puts without writing its tree for each.
-//  3. No record changes, and deletes find what is held back for them: what moves leaves that, as cleaning does.
+//  1. A put waits for one turn of Compact after the other until there is room for it, and for at most one round
+//     through the tree.
+//  2. After a round that has not made enough room, the next one begins only when much was written and some leaves
+//     could be saved. So a full file refuses puts without rewriting its tree for each.
+//  3. No record changes, and deletes find the room that is held back for them: moving leaves that alone, as cleaning
+//     does.
 const (
-	// spreadGain: a round has to save a 64th of the pages. With more of a file for records more pages are written for the last of them.
+	// spreadGain: a round has to save a 64th of the pages. Larger: more of a file can hold records, but the last of
+	// them cost more page writes.
 	spreadGain  = 64
 	spreadLeast = 8   // and at least 8 pages, a segment of the smallest files
-	spreadNews  = 256 // and a 256th of the records has come, or as large a share of the leaves has
-	spreadOther = 8   // of the records, an 8th: whose lengths may be others than those before
+	spreadNews  = 256 // and a 256th of the records must be new, or as large a share of the leaves
+	spreadOther = 8   // or an eighth of the records is new: their lengths may differ from those before
 )
 
-// spreading is where filling up for room goes on, and what the last whole round has left. Guarded by checkpoints.mu.
-type spreading struct {
+// spreading says where filling up goes on, and what the last whole round has left. Guarded by checkpoints.mu.
+type spreading struct { // key at which filling up goes on
 	next    []byte // the key
 	records int64
-	leaves  int64   // that the records were in,
-	full    float64 // and how many records full ones would have
+	leaves  int64   // leaves that had those records,
+	full    float64 // and how many records a full leaf would have had
 }
 
-// due reports whether a round over this number of leaves may save enough of them.
+// due reports whether a round over the given leaves may save enough of them.
 func (s *spreading) due(records, leaves int64) bool {
 	density := float64(records) / float64(leaves)
 	news := math.Abs(float64(records-s.records)) + math.Abs(float64(leaves-s.leaves))*density
@@ -41,7 +44,7 @@ func (s *spreading) due(records, leaves int64) bool {
 	return s.full == 0 || news*spreadOther >= float64(records) || news*spreadNews >= float64(records) && gain >= max(float64(leaves)/spreadGain, spreadLeast)
 }
 
-// spread fills up leaves until there is what a commit needs, and more bytes beside that.
+// spread fills leaves up until there is room for what a commit needs, and for more pages besides.
 func (a *admission) spread(w *roomWanted, more int64) error {
 	var round btree.Repacked
 	for vain := 0; vain < vainTries; {
@@ -50,7 +53,7 @@ func (a *admission) spread(w *roomWanted, more int64) error {
 		if err != nil && !logstore.IsFull(err) {
 			return err
 		}
-		if all { // what there is will do
+		if all { // enough for the commit alone will do
 			more = 0
 		}
 		if _, rerr := a.tree.reclaimNow(); rerr != nil {
@@ -66,8 +69,8 @@ func (a *admission) spread(w *roomWanted, more int64) error {
 	return w.reserve(0)
 }
 
-// spreadOnce is a turn of a round in which leaves are filled up, and reports whether there is nothing left to do. It adds to what the round
-// has done.
+// spreadOnce is one turn of a round of filling up. It adds what it has done to round, and reports whether nothing is
+// left to do.
 func (a *admission) spreadOnce(round *btree.Repacked) (all bool, err error) {
 	a.step(StepWait)
 	a.checkpoints.mu.Lock()
@@ -103,7 +106,7 @@ func (a *admission) spreadOnce(round *btree.Repacked) (all bool, err error) {
 	}
 	if written > 0 {
 		err = c.settle()
-	} else if err != nil { // as on a file that is full of what has moved before
+	} else if err != nil { // as on a file that is full of what was moved before
 		var moved bool
 		if moved, err = a.cleaner.gatherOnce(true); !moved {
 			return true, err

@@ -11,36 +11,36 @@ import (
 
 // Stats describes an engine at a moment.
 type Stats struct {
-	Records           int64 // those of commits that are in memtables are not counted yet if they are many
+	Records           int64 // without commits that are in memtables, if these are many
 	Space             logstore.SpaceStats
 	Log               logstore.Counters
 	Pages             override.Stats
-	DirtyPages        int64 // of the tree, as of a batch of commits ago or a few
-	MemoryBytes       int64 // of versions, likewise
+	DirtyPages        int64 // of the tree, as of one of the last batches of commits
+	MemoryBytes       int64 // of versions, as of one of the last batches of commits
 	Commits           uint64
-	PutBytes          uint64 // of the keys and values of those commits
+	PutBytes          uint64 // bytes of the keys and values of those commits
 	Conflicts         uint64
-	DelayedCommits    uint64        // that waited because there was too much redo,
-	DelayTime         time.Duration // for so long, all together
+	DelayedCommits    uint64        // commits that waited because redo was too long,
+	DelayTime         time.Duration // and how long they waited in all
 	Checkpoints       uint64
-	RedoBytes         int64  // of record groups that an open would redo
-	UnsyncedBytes     int64  // of the log that the last sync did not cover
+	RedoBytes         int64  // bytes of record groups that an Open would redo
+	UnsyncedBytes     int64  // bytes of the log that the last sync did not cover
 	Cleaned           uint64 // pages moved by the cleaner
-	Layers            uint64 // parts of write sets that have left memory
-	Collapsed         uint64 // times that such were written anew without what was overwritten
+	Layers            uint64 // parts of write sets that were spilled
+	Collapsed         uint64 // times that such parts were rewritten without what was overwritten
 	OpenSnapshots     int
 	OldestSnapshotAge time.Duration
-	OldestBegan       string // where, if that is traced
-	HeldBytes         int64  // of the file, dead and kept for snapshots
-	Failed            error  // what has poisoned the engine, or nil
+	OldestBegan       string // where the oldest snapshot began, if that is traced
+	HeldBytes         int64  // bytes of the file that are dead and kept for snapshots
+	Failed            error  // the error that has poisoned the engine, or nil
 	Recovery          RecoveryStats
 }
 
-// Checkpoints returns how many checkpoints there were since the engine was opened.
+// Checkpoints returns the number of checkpoints since the engine was opened.
 func (e *Engine) Checkpoints() uint64 { return e.checkpoints.done.Load() }
 
-// Stats returns the present state. It takes no lock under which anybody waits for a device or for another goroutine: not the token, nor
-// checkpoints.mu, growing or syncing. So it returns where all of those hang.
+// Stats returns the present state. It takes no lock under which anybody waits for a device or another goroutine: not
+// the token, checkpoints.mu, growing or syncing. So it returns even if all of those hang.
 func (e *Engine) Stats() (Stats, error) {
 	slot, snap, err := e.readers.look(lockfree.Slot{}, e.marks.viewAt)
 	if err != nil {
@@ -68,12 +68,13 @@ func (e *Engine) Stats() (Stats, error) {
 	return s, nil
 }
 
-// countedEntries is how many entries of memtables Stats counts: some milliseconds. More are left out.
+// countedEntries is the most entries of memtables that Stats counts: counting them takes some milliseconds.
 const countedEntries = 1 << 12
 
-// knownRecords returns the number of records of a snapshot, or of its tree if there is much above that, or a page cannot be read.
+// knownRecords returns the number of records of a snapshot, or of its tree if the memtables have much, or a page
+// cannot be read.
 func (f *file) knownRecords(s *snapshot) (n int64) {
-	tree := max(s.view.Records, 0) // of a damaged file
+	tree := max(s.view.Records, 0) // a damaged file may have a negative count
 	if s.view.Lacking(s.at) > countedEntries {
 		return tree
 	}
@@ -89,7 +90,7 @@ func (f *file) knownRecords(s *snapshot) (n int64) {
 	return n
 }
 
-// Room returns the bytes of the file that commits may still reserve.
+// Room returns how many bytes of the file commits may still reserve.
 func (e *Engine) Room() int64 {
 	if e.opts.Store.ReadOnly || e.Failed() != nil || e.readers.closed.Load() {
 		return 0
@@ -97,7 +98,7 @@ func (e *Engine) Room() int64 {
 	return e.store.PutRoom() * logstore.PageSize
 }
 
-// Segments describes the segments of the file, and returns the size of one in bytes.
+// Segments describes the segments of the file, and returns the size of a segment in bytes.
 func (e *Engine) Segments() ([]logstore.Segment, int64) {
 	return e.store.Segments(), int64(e.store.SegmentPages()) * logstore.PageSize
 }

@@ -4,7 +4,7 @@ package mvcc
 type StepPoint uint8
 
 const (
-	StepBetween StepPoint = iota // in background work, between two turns with the token
+	StepBetween StepPoint = iota // in background work, between two times that it holds the token
 	StepWait                     // in a commit, before it waits for background work under way
 )
 
@@ -14,16 +14,17 @@ func (f *file) step(p StepPoint) {
 	}
 }
 
-// HoldToken takes the token until release is called. With Pushed it lets a test choose which commits become one batch.
+// HoldToken takes the token until release is called. Together with Pushed it lets a test choose which commits become
+// one batch.
 func (e *Engine) HoldToken() (release func()) {
 	e.token.take()
 	return func() { e.token.pass(true) }
 }
 
-// Merging reports whether a merge in the background is not settled yet.
+// Merging reports whether a background merge is not settled yet.
 func (e *Engine) Merging() bool { return e.tree.tables.merging() }
 
-// Pushed returns how many commits wait to be drained. The caller has the token.
+// Pushed returns how many commits wait to be drained. The caller holds the token.
 func (e *Engine) Pushed() int { return e.committer.pushed() }
 
 // Pending reports whether commits are visible that the tree does not have yet.

@@ -2,23 +2,26 @@ package mvcc
 
 import "flashdbm/override"
 
-// A flush is written in parts between the groups of commits, so that a sync has few of its pages to wait for. Where commits write much
-// themselves, as those of a load do, several parts are written in one stint with the token, up to where a segment ends: what commits write
-// is dead behind the next flush but one, what the flush writes lives, so segments with both would be left half dead. Written by turns of
-// 64 pages and a commit of 1 MiB each, those of a load of 205 MiB had up to 100 MiB of dead pages beside what lives in the end. Commits wait
-// for no more of it than 16 times what they write themselves, and the rest of a segment.
+// A flush is written in parts between the groups of commits, so that a sync has few of its pages to wait for. If
+// commits write much themselves, as in a load, several parts are written in one stint with the token, up to the end
+// of a segment. What commits write is dead after the next flush but one, and what the flush writes stays live, so
+// segments with both would be left half dead. With turns of 64 pages of flush and 1 MiB of commit, a load of 205 MiB
+// ended with up to 100 MiB of dead pages besides the live ones. Commits wait for at most 16 times what they write
+// themselves, and the rest of a segment.
 const (
 	partPages    = 64 // of a flush, written as one group
-	stintShare   = 16 // times what a batch of commits takes: pages of a stint,
-	longestStint = 16 // parts, and what the segment has room for beyond
+	stintShare   = 16 // pages of a stint: so many times what a batch of commits takes,
+	longestStint = 16 // but at most so many parts, and the rest of the segment
 )
 
-// stintParts returns how many parts of a flush should be written in a row, by what batches of commits have written since the parts before.
+// stintParts returns how many parts of a flush should be written in a row, from the pages and batches that commits
+// have written since the parts before.
 func stintParts(pages int64, batches uint64) int {
 	return int(min(max(pages*stintShare/int64(max(batches, 1))/partPages, 1), longestStint))
 }
 
-// writeFlush steps a flush to its end, laying the token down between the steps and while it prepares the images of the next.
+// writeFlush brings a flush to its end. It passes the token on between stints, and while it prepares the images of
+// the next stint.
 func (fl *flusher) writeFlush(f *override.Flush, between func(work func())) error {
 	installed, awaited := false, 0
 	defer func() {
@@ -67,8 +70,9 @@ func (fl *flusher) writeFlush(f *override.Flush, between func(work func())) erro
 	return nil
 }
 
-// writeStint writes the given number of parts, and behind several also others that are prepared and fit the segment. The device is at work on
-// each before the next is written, so that a sync finds no more than one that it has not been given.
+// writeStint writes the given number of parts; with more than one, also further parts that are prepared and fit into
+// the segment. The device starts on each part before the next is written, so a sync finds at most one part that the
+// device has not been given.
 func (fl *flusher) writeStint(f *override.Flush, parts int) (done bool, err error) {
 	for n := 1; ; n++ {
 		if done, err = f.Write(); err != nil || done {

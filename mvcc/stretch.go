@@ -6,14 +6,15 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// loggedAhead is how many logged values are fetched ahead, all at once: they lie anywhere in the log, and memory answers such loads together
-// only if nothing that waits for one of them comes between.
+// loggedAhead is how many logged values are prefetched together. They may be anywhere in the log, and the memory
+// system overlaps such loads only if no instruction in between waits for one of them.
 const loggedAhead = 16
 
-// Stretch calls yield for the record that the cursor is on and for those after it that lie in the same page, below to (nil is no bound)
-// and whole in it, without the work that Next does for each. It stops where the transaction writes something or yield returns false, and
-// leaves the cursor on the last record it yielded. more is false if yield wanted no more or has ended the transaction; any is false if the
-// cursor's record is not one for it: Key and Value have it, and the caller looks at to itself.
+// Stretch calls yield for the cursor's record and for the following ones that are in the same page, below to (nil for
+// no bound) and completely in that page or in the log, without the work that Next does for each. It stops where the
+// transaction has written something, or when yield returns false, and leaves the cursor on the last record that it
+// yielded. more is false if yield wanted no more or has ended the transaction. any is false if the cursor's record is
+// not suited: then the caller reads it by Key and Value, and checks to itself.
 func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, more bool) {
 	if c.tx.reads != nil || !c.bare() || !c.tree.Valid() {
 		return false, true
@@ -50,7 +51,7 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 				if i > from {
 					c.tree.MoveTo(i - 1)
 				}
-				return i > from, true // Value says what is wrong
+				return i > from, true // Value reports the error
 			}
 		case kind != btree.Inline || cell.IsLong():
 			if i == from {
@@ -60,7 +61,7 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 			return true, true
 		}
 		more = yield(cell.Key(), value)
-		if c.tx.ended { // the leaf may be gone, and the set be another transaction's; the next move says so
+		if c.tx.ended { // the leaf may be gone, and the set may belong to another transaction; the next move says so
 			return true, more
 		}
 		if !c.bare() {
@@ -75,7 +76,8 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 	return true, more
 }
 
-// fetchAhead fetches the next logged values of a leaf, from record i to end, and returns the record that it has come to.
+// fetchAhead prefetches the next logged values of a leaf, from record i to end, and returns the index of the record
+// after them.
 func (c *Cursor) fetchAhead(leaf btree.Node, i, end int) int {
 	var order scanOrder
 	end = min(end, i+loggedAhead)

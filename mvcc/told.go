@@ -1,11 +1,14 @@
 package mvcc
 
-// The token holder tells those who may look for conflicts of each batch, by the table of last writes or by a note: see commit.LastWrites. It is
-// for speed alone that the registry is looked at, and to invent few conflicts. The first look is before applied moves: a transaction that
-// registers between that look and the move is found by the second one, and the note taken back once the table has the batch. One that
-// resolves in between, or that came back to the registry meanwhile after waiting for admission, loses for nothing and tries again.
+// The leader makes each batch known to transactions that look for conflicts: it either enters the batch's keys into
+// the table of last writes, or only leaves a note with the Seq (commit.LastWrites), which makes every older snapshot
+// lose. A note is enough if the registry shows no transaction that could look; looking there only saves time and
+// avoids needless conflicts. The first look comes before applied moves. A transaction that registers between that
+// look and the move is found by the second look; then the keys are entered and the note is taken back. A transaction
+// that is resolved in between, or that re-registers after waiting for admission, may lose needlessly, and tries
+// again.
 
-// tell tells of the batch at hand, before applied moves to its Seq. Token held.
+// tell makes the batch at hand known, before applied moves to its Seq. Token held.
 func (r *resolver) tell(seq uint64, nodes []*commitNode) {
 	r.cleared.note(nodes, seq)
 	if !r.besides(seq, nodes) {
@@ -15,8 +18,8 @@ func (r *resolver) tell(seq uint64, nodes []*commitNode) {
 	r.enterKeys(seq, nodes)
 }
 
-// tellLate tells of it those who came between the look at the registry and applied, and reports whether there was nobody: then nobody who
-// resolves looks at the batch or at those before any more. Token held.
+// tellLate enters the keys of the batch for transactions that came between the first look and applied. It reports
+// whether there was none: then no resolver looks at the batch, or at those before it, any more. Token held.
 func (r *resolver) tellLate(seq uint64, nodes []*commitNode) (alone bool) {
 	if r.writes.Untold() != seq {
 		return false
@@ -37,8 +40,8 @@ func (r *resolver) enterKeys(seq uint64, nodes []*commitNode) {
 	}
 }
 
-// besides reports whether there may be transactions below seq other than those of the batch. Where several commit at once there are, and
-// the registry, which they write to all the time, is not looked at.
+// besides reports whether there may be transactions below seq other than those of the batch. If several commits are
+// active there are such; then the registry, which these write to all the time, is not read.
 func (r *resolver) besides(seq uint64, nodes []*commitNode) bool {
 	if r.readers.active.Load() > 1 || r.readers.unpinned.any() {
 		return true

@@ -10,7 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// cellValue returns a record's value as one slice. That is a slice of its page or run, but for a large value, which is assembled.
+// cellValue returns a record's value as one slice: a slice of its page or run, except that a large value is
+// assembled.
 func (tx *pinned) cellValue(c btree.Cell) ([]byte, error) {
 	if c.Kind() == btree.Inline {
 		return c.Value(), nil
@@ -18,7 +19,7 @@ func (tx *pinned) cellValue(c btree.Cell) ([]byte, error) {
 	return tx.refValue(c.Key(), c.Ref())
 }
 
-// refValue returns the value that ref of a record leads to. The key of a logged one is inline.
+// refValue returns the value that a record's ref leads to. A logged value has its key inline.
 func (tx *pinned) refValue(key []byte, ref btree.Ref) ([]byte, error) {
 	if ref.Kind == btree.Logged {
 		return tx.snap.Logged(key, ref)
@@ -33,7 +34,7 @@ func (tx *pinned) refValue(key []byte, ref btree.Ref) ([]byte, error) {
 	return tx.assemble(extents, ref.ValueLen)
 }
 
-// foundValue is cellValue for what a lookup has found.
+// foundValue is cellValue for the result of a lookup.
 func (tx *pinned) foundValue(f found) ([]byte, error) {
 	switch {
 	case f.op == nil:
@@ -46,7 +47,7 @@ func (tx *pinned) foundValue(f found) ([]byte, error) {
 	return f.op.Value, nil
 }
 
-// ref returns where the value is, the zero Ref if it is inline.
+// ref returns where the value is; the zero Ref if it is inline.
 func (f found) ref() btree.Ref {
 	switch {
 	case f.op == nil:
@@ -76,7 +77,7 @@ func (f found) value() []byte {
 	return f.op.Value
 }
 
-// assemble reads the pieces of a large value into one slice.
+// assemble reads the extents of a large value into one slice.
 func (tx *pinned) assemble(extents []logstore.Extent, length uint64) ([]byte, error) {
 	if uint64(int(length)) != length || length > MaxValue {
 		return nil, fmt.Errorf("%w: value of %d bytes", logstore.ErrCorrupt, length)
@@ -106,7 +107,8 @@ func (tx *Tx) entryValue(en writeset.Entry) ([]byte, bool, error) {
 	return en.Value, true, nil
 }
 
-// ValueReader reads a value piece by piece: a large one is never in memory whole. It is valid until the transaction ends.
+// ValueReader returns a reader that reads a value piece by piece: a large value is never in memory as a whole. The
+// reader is valid until the transaction ends.
 func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err error) {
 	tx.lends = true
 	if tx.set != nil {
@@ -126,7 +128,7 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 	return r, length, err == nil, err
 }
 
-// entryReader reads the value of a key that the transaction has written.
+// entryReader returns a reader of a value that the transaction has written.
 func (tx *Tx) entryReader(en writeset.Entry) (r io.Reader, length int64) {
 	if en.Ref != nil {
 		if tx.lent == nil {
@@ -139,7 +141,7 @@ func (tx *Tx) entryReader(en writeset.Entry) (r io.Reader, length int64) {
 	return bytes.NewReader(en.Value), int64(len(en.Value))
 }
 
-// foundReader reads the value of a record.
+// foundReader returns a reader of a record's value.
 func (tx *pinned) foundReader(f found) (r io.Reader, length int64, err error) {
 	if ref := f.ref(); ref.Kind == btree.Extents {
 		return tx.extentsReader(ref)
@@ -156,13 +158,13 @@ func (tx *pinned) extentsReader(ref btree.Ref) (r io.Reader, length int64, err e
 	return &extentReader{from: tx, rest: extents}, int64(ref.ValueLen), nil
 }
 
-// extentReader reads the pieces of a large value one after the other.
+// extentReader reads the extents of a large value one after the other.
 type extentReader struct {
 	from *pinned
 	now  []byte
 	rest []logstore.Extent
-	lent map[logstore.Addr]int // of a value that the transaction has written, until the reader is at the end; else nil
-	at   logstore.Addr         // where that begins
+	lent map[logstore.Addr]int // of the transaction, if it has written the value, until the reader is at the end; else nil
+	at   logstore.Addr         // first page of the value
 }
 
 func (r *extentReader) Read(p []byte) (int, error) {
@@ -189,7 +191,7 @@ func (r *extentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close takes the reader to the end: the value may go when the transaction overwrites it.
+// Close puts the reader at the end: then the value's segments may be freed if the transaction overwrites it.
 func (r *extentReader) Close() error {
 	if r.lent != nil {
 		r.lent[r.at]--

@@ -8,31 +8,34 @@ import (
 	"flashdbm/override"
 )
 
-// views leads to the newest view, which is all that a reader needs: see overlay.View. Its Tree is the watermark that all users of the engine
-// register at.
+// views leads to the newest view, which is all that a reader needs: see overlay.View. Its Tree is the watermark at
+// which all users of the engine register.
 //
-// A reader registers at the Tree of the newest view, takes the view, then the Seq that it reads at (applied, or durable for View), and begins
-// again if there is another view by now. It takes no lock and waits for nobody. Why that is right:
+// A reader registers at the Tree of the newest view, takes the view, reads the Seq that it will read at (applied, or
+// durable for a View), and begins again if there is another view by then. It takes no lock and waits for nobody. That
+// is right because:
 //
-//   - The view was the newest one when the Seq was read. So each commit up to that Seq is in its tables, or not above its Base: a commit is in
-//     the newest table before applied moves to it, and a table that takes its place is published before anything is inserted there.
-//   - The reader is registered at the view's Tree, and was when that was the newest: what a newer tree supersedes stays for it, and a table that
-//     is in no newer view is not used again (see memtables).
-//   - Base is not above durable: only what is durable is merged, where commits are synced, and a page group is shown once it is synced. So there
-//     is one view for those that read at durable and those that read at applied.
+//   - The view was the newest one when the Seq was read. So each commit up to that Seq is in the view's tables or not
+//     above its Base: a commit is in the newest table before applied moves to it, and a view with a new table is
+//     published before anything is inserted there.
+//   - The reader is registered at the view's Tree, and was while that was the newest. So what a newer tree supersedes
+//     is kept for it, and a table that no newer view has is not reused (see memtables).
+//   - Base is not above durable: in Durable mode only what is durable is merged, and a page group is shown only after
+//     it is synced. So one view serves readers at durable and readers at applied.
 type views struct{ newest atomic.Pointer[overlay.View] }
 
 // Load returns the Tree of the newest view: see lockfree.Watermark.
 func (v *views) Load() uint64 { return v.newest.Load().Tree }
 
-// snapshot is what a transaction reads: the tree at the Seq that it is registered at, and over it the memtables of a view, up to a Seq.
+// snapshot is what a transaction reads: the tree at the Seq that it is registered at and, over that, the memtables of
+// a view, up to the Seq at.
 type snapshot struct {
 	override.Snapshot
 	view *overlay.View
 	at   uint64
 }
 
-// found is a record: of the tree, or, if op is set, of a memtable.
+// found is a record: op of a memtable, or if that is nil cell of the tree.
 type found struct {
 	cell btree.Cell
 	op   *btree.Op
@@ -54,14 +57,14 @@ func (s *snapshot) len() (int64, error) {
 	})
 }
 
-// treeCursor is a cursor over a snapshot, without what the transaction writes.
+// treeCursor is a cursor over a snapshot, without the transaction's own writes.
 type treeCursor struct {
 	btree.Cursor
 	over  overlay.Cursor
-	above bool // over is laid over the tree's cursor
+	above bool // the memtables have entries: over merges them with the tree's cursor
 }
 
-// reset puts the cursor nowhere and returns it as what moves.
+// reset puts the cursor on no record, and returns the one of the two cursors that is to be moved.
 func (c *treeCursor) reset(s *snapshot) mover {
 	c.Cursor.Reset(&s.Snapshot, override.Root)
 	if c.above = !s.view.Covers(s.at); c.above {

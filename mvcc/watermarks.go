@@ -6,19 +6,19 @@ import (
 	"flashdbm/internal/commit"
 )
 
-// watermarks are Seqs of batch ends. applied: what new updates read; every change up to it is in memory. durable: survives a power cut. at is
-// the one that View reads at.
+// watermarks are Seqs of batches. New updates read at applied; every change up to it is in memory. What is up to
+// durable survives a power cut. Views read at *viewAt, which is one of the two. durable never passes applied.
 type watermarks struct {
 	*file
 	applied   atomic.Uint64
 	durable   atomic.Uint64
 	viewAt    *atomic.Uint64
-	committed atomic.Uint64  // Seq of the last batch of commits; others are of background work. Written before applied moves
-	moved     commit.Waiters // for applied
-	groups    commit.Marks
+	committed atomic.Uint64  // Seq of the last batch of commits; other Seqs are of background work. Written before applied moves
+	moved     commit.Waiters // broadcasts when applied has moved
+	groups    commit.Marks   // which Seq is in which group of the log
 }
 
-// show makes seq what new updates read. Token held.
+// show makes seq the one that new updates read at. Token held.
 func (w *watermarks) show(seq uint64) {
 	w.applied.Store(seq)
 	w.moved.Broadcast()
