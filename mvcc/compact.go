@@ -10,21 +10,22 @@ import (
 	"flashdbm/override"
 )
 
-// Compact makes the file as small as a load of its records in key order would, beside readers and writers:
+// Compact makes the file as small as a load of its records in key order would, while readers and writers go on:
 //
-//	refill  in key order, the records of neighbouring leaves move together until these are full
-//	clean   what lives in segments that hold dead pages moves to the end of the log, the emptiest first
-//	trim    what is free goes back to the file system
+//	refill  in key order, records of neighbouring leaves are moved together until the leaves are full
+//	clean   live pages in segments that have dead pages are moved to the end of the log, the emptiest segments first
+//	trim    free space goes back to the file system
 //
-// Neither the refill nor the cleaning changes a record: they make pages dirty, like a fold, a few under each token, and the next flush
-// writes those. So a crash, or an end at any point, leaves the tree as it was before the last complete flush, and redo applies to that
-// as ever. Between the steps others get the token, and between the turns, which end with a checkpoint, also checkpoints.mu.
+// Neither refilling nor cleaning changes a record: both make pages dirty, like a fold, a few at a time under the
+// token, and the next flush writes these. So a crash, or an end at any point, leaves the tree as it was before the
+// last complete flush, and redo applies to that as always. Others get the token between the steps, and checkpoints.mu
+// between the turns, each of which ends with a checkpoint.
 const (
-	turnPages  = 2048 // made dirty in one turn, at most
+	turnPages  = 2048 // most pages made dirty in one turn
 	denseShare = 32   // a segment of which less than a 32nd is dead stays as it is
 )
 
-// Compaction is how far Compact has come.
+// Compaction is the progress of a Compact.
 type Compaction struct {
 	Done      float64 // from 0 to 1, roughly
 	FileBytes int64
@@ -39,13 +40,13 @@ type compaction struct {
 	short    bool // there was no room for something
 }
 
-// Compact compacts the file, and calls progress, if that is not nil, now and then from the same goroutine. After ErrFull or the error of
-// ctx the database is as usable as before, and what was done already stays.
+// Compact compacts the file. It calls progress, if that is not nil, from time to time in the same goroutine. After
+// ErrFull or the error of ctx the database is as usable as before, and what was done stays done.
 func (e *Engine) Compact(ctx context.Context, progress func(Compaction)) error {
 	if e.opts.Store.ReadOnly {
 		return e.wrap("compact", logstore.ErrReadOnly)
 	}
-	e.readers.unpinned.enter() // Close waits; nothing is held back from reuse
+	e.readers.unpinned.enter() // Close waits for it; it holds nothing back from reuse
 	defer e.readers.unpinned.leave()
 	e.maintenance.compacting.Lock()
 	defer e.maintenance.compacting.Unlock()
@@ -96,7 +97,7 @@ func (c *compaction) trim() error {
 			return err
 		}
 	}
-	for range 6 { // a segment that was condemned goes two checkpoints later
+	for range 6 { // a condemned segment goes back two checkpoints later
 		if err := c.m.checkpoints.checkpoint(); err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func (c *compaction) trim() error {
 	return c.m.Failed()
 }
 
-// report tells how far the work is.
+// report passes the progress on.
 func (c *compaction) report(done float64) {
 	c.done = max(c.done, min(done, 1))
 	if c.progress != nil {
@@ -118,7 +119,7 @@ func (c *compaction) report(done float64) {
 	}
 }
 
-// turn does some work with checkpoints.mu.
+// turn does some work with checkpoints.mu held.
 func (c *compaction) turn(stop func() error, work func() error) error {
 	if err := stop(); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (c *compaction) refill(stop func() error, from float64) error {
 	return nil
 }
 
-// gather makes room on a full file, as a commit would. If it is needed again and again, that is no use.
+// gather makes room on a full file, as a commit would. After vainTries times in a row it gives up.
 func (c *compaction) gather(vain *int) error {
 	*vain++
 	moved, err := c.m.cleaner.gatherOnce(true)
@@ -184,13 +185,13 @@ func (c *compaction) gather(vain *int) error {
 	return nil
 }
 
-// reserve is for what moves: it leaves what is held back for cleaning.
+// reserve finds room for what is moved. It leaves what is held back for cleaning.
 func (c *compaction) reserve(extra int64) error {
 	return c.m.store.ReserveFor(logstore.ForDeletes, extra, 0)
 }
 
-// settle ends a turn: what it has made dirty is written, and what has moved is called by its new place, for else the old one would be kept.
-// The caller holds checkpoints.mu.
+// settle ends a turn: it writes what the turn has made dirty, and folds the parents of what has moved, since their
+// old names would keep the old places from reuse. The caller holds checkpoints.mu.
 func (c *compaction) settle() error {
 	m := c.m
 	if err := m.flusher.foldWith(c.reserve); err != nil {
@@ -209,7 +210,7 @@ func (c *compaction) settle() error {
 	return m.checkpoints.checkpointTwice()
 }
 
-// room notes that there was none.
+// room notes in c.short that there was no room.
 func (c *compaction) room(err error) error {
 	if logstore.IsFull(err) {
 		c.short = true
@@ -223,7 +224,7 @@ func (f *file) turnPages() int {
 	return int(max(min(turnPages, f.opts.MemoryLimit/8/logstore.PageSize), 8))
 }
 
-// clean empties all segments written so far that are not dense.
+// clean empties all segments that were written before it began and are not dense.
 func (c *compaction) clean(stop func() error, from float64) error {
 	m := c.m
 	if err := c.turn(stop, func() error { return c.room(c.settle()) }); err != nil {
@@ -252,14 +253,14 @@ func (c *compaction) clean(stop func() error, from float64) error {
 			case m.flusher.moved.Load() > before:
 				vain = 0
 				err := c.room(c.settle())
-				if m.store.LiveIn(victims[0].Segment) == live { // what moves lives on there, where tree and space map contradict each other
+				if m.store.LiveIn(victims[0].Segment) == live { // what moves stays live there: tree and space map contradict each other
 					m.flusher.stuck.leave(victims[0])
 				}
 				return err
 			case !room:
 				return c.gather(&vain)
 			}
-			more = len(c.sparse(last)) < len(victims) // some were found to be stuck; what else is left is about to die
+			more = len(c.sparse(last)) < len(victims) // some segments were found to be stuck; what else is left is about to die
 			return nil
 		})
 		if err != nil {

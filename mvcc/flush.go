@@ -9,26 +9,26 @@ import (
 	"flashdbm/override"
 )
 
-// flusher writes dirty pages and folds names. Its fields but the atomic ones are guarded by checkpoints.mu.
+// flusher writes dirty pages and folds names. Its fields except the atomic ones are guarded by checkpoints.mu.
 type flusher struct {
 	logParts
 	tree        *tree
 	pressure    *pressure
 	checkpoints *checkpointer
 
-	hand      []byte        // key that the next part of a flush begins at
-	whole     int64         // pages of the last flush if that was of all
+	hand      []byte        // key at which the next part of a flush begins
+	whole     int64         // pages of the last flush if that was of all dirty pages, else 0
 	allBase   uint64        // base of the last flush of all
-	unnamed   uint64        // pages appended when names were folded away for the last time
-	stuck     stuckSegments // that the cleaner cannot empty
-	lag       int64         // bytes of redo that a flush may leave behind its base, which need not be merged for it: see withBase
-	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the token
+	unnamed   uint64        // pages appended so far when unname last folded names away
+	stuck     stuckSegments // segments that the cleaner cannot empty
+	lag       int64         // bytes of redo that a flush may leave behind its base, and that need not be merged for it: see withBase
+	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the token held
 	flushes   atomic.Uint64
 	moved     atomic.Uint64 // pages made dirty so that their segments become free
 }
 
-// flush writes all that is dirty now, in parts between the groups of commits; a small one in one go, so that a lone committer soon
-// comes back to page groups. The caller holds checkpoints.mu.
+// flush writes everything dirty, in parts between the groups of commits. A small flush is written in one go, so that
+// a lone committer soon comes back to page groups. The caller holds checkpoints.mu.
 func (fl *flusher) flush() error {
 	ahead, err := fl.reserveAhead(fl.pages.Unwritten)
 	if err != nil {
@@ -59,19 +59,20 @@ func (fl *flusher) flush() error {
 			return err
 		}
 		fl.allBase = f.Base()
-		if again && f.Begin() != nil { // a load: parts come by what it has written last while little of that is dirty again
+		if again && f.Begin() != nil { // a load: the next parts begin with what it has written last, of which little is dirty again
 			fl.hand = f.Begin()
 		}
 		return nil
 	})
 }
 
-// withBase calls fn with the token, and with a tree that a flush can be made of: it is exact, and lacks no more than lag. A load so goes on while what
-// it wrote last waits to be merged at once, and its parts are flushed one after the other in between. The caller holds checkpoints.mu.
+// withBase calls fn with the token and with a tree that can be flushed: it is exact, and lacks no more than lag bytes
+// of redo. So a load can go on collecting records for one large merge while its parts are flushed one after the
+// other. The caller holds checkpoints.mu.
 //
-// Nothing is lost by a base that is below the end of the log: redo starts at the base or before it, so what lies behind the base is redone, whether
-// the tree that was flushed was made before or after that was logged. Those commits may have been logged before the flush began or beside it. What
-// recovery relies on is that no page of the flush has any of them, and that is what exact says.
+// Nothing is lost by a base below the end of the log. Redo starts at the base or before it, so everything after the
+// base is redone, whether it was logged before the flush began or during it. Recovery relies on one thing: no page of
+// the flush has any of those later commits. That is what exact means.
 func (fl *flusher) withBase(fn func() error) error {
 	if lag := fl.opts.Lag; lag > fl.lag && !fl.readers.ending.Load() {
 		return fl.tree.withExact(lag, fn)
@@ -79,7 +80,8 @@ func (fl *flusher) withBase(fn func() error) error {
 	return fl.tree.withExact(fl.lag, fn)
 }
 
-// reserveAhead reserves what a flush of that number of pages lacks, without the token: the file may have to grow for it. The caller holds checkpoints.mu.
+// reserveAhead reserves what a flush of that number of pages lacks, without the token, since the file may have to
+// grow. The caller holds checkpoints.mu.
 func (fl *flusher) reserveAhead(pages func() int64) (ahead int64, err error) {
 	err = fl.withBase(func() error {
 		ahead = fl.log.lacks(pages())
@@ -91,7 +93,7 @@ func (fl *flusher) reserveAhead(pages func() int64) (ahead int64, err error) {
 	return ahead, err
 }
 
-// flushSome flushes a part, or all if that is better. The caller holds checkpoints.mu.
+// flushSome flushes a part, or everything if that is better. The caller holds checkpoints.mu.
 func (fl *flusher) flushSome() (all bool, err error) {
 	parts, err := fl.parts()
 	if err != nil {
@@ -103,11 +105,11 @@ func (fl *flusher) flushSome() (all bool, err error) {
 	return true, fl.flush()
 }
 
-// finishFlush carries a flush through, up to whose base there were the given bytes of redo. Token held; between, which may lay the token down if the caller
-// holds checkpoints.mu, calls what does not need it.
+// finishFlush completes a flush; bytes is how much redo there was up to its base. Token held. finishFlush passes work
+// that does not need the token to between, which may pass the token on meanwhile if the caller holds checkpoints.mu.
 func (fl *flusher) finishFlush(f *override.Flush, bytes int64, between func(work func())) error {
 	fl.log.bytes.Base(f.Base(), bytes)
-	fl.pressure.noteRedo() // commits need not wait for what goes with this flush
+	fl.pressure.noteRedo() // commits need not wait for the redo that this flush frees
 	begin, pages := time.Now(), f.Pages()
 	if err := fl.writeFlush(f, between); err != nil {
 		return fl.store.Fail(err)
@@ -123,7 +125,7 @@ func (fl *flusher) finishFlush(f *override.Flush, bytes int64, between func(work
 	return nil
 }
 
-// between lays the token down, works without it and takes it again, also after a panic.
+// between passes the token on, calls work without it and takes it again, also after a panic.
 func (fl *flusher) between(work func()) {
 	fl.room.rebalance(0)
 	fl.token.pass(true)
@@ -142,7 +144,7 @@ func (e *Engine) Checkpoint() error {
 	return e.flusher.flushAndCheckpoint()
 }
 
-// flushAndCheckpoint folds and flushes all before it checkpoints.
+// flushAndCheckpoint folds and flushes everything, then checkpoints.
 func (fl *flusher) flushAndCheckpoint() error {
 	if err := fl.flushParts(); err != nil {
 		return err
@@ -150,8 +152,9 @@ func (fl *flusher) flushAndCheckpoint() error {
 	return fl.beginAnew()
 }
 
-// beginAnew is flushAndCheckpoint without parts before it. A flush leaves the pages clean that could not be folded before it; if few
-// have changed meanwhile, they are folded too: what is read after that, also by the next Open, needs no table.
+// beginAnew is flushAndCheckpoint without flushing parts first. A flush makes pages clean that could not be folded
+// before it. If few pages have changed since, beginAnew folds those too: then reads, also those of the next Open,
+// need no table.
 func (fl *flusher) beginAnew() error {
 	for range 2 {
 		if err := fl.fold(); err != nil {
@@ -170,15 +173,17 @@ func (fl *flusher) beginAnew() error {
 		}
 	}
 	fl.checkpoints.turn.ended(fl.store.Counters().Pages)
-	if err := fl.checkpoints.checkpointTwice(); err != nil || fl.lag > 0 { // of a load all that the tree lacks would have to be merged
+	// during a load everything that the tree lacks would have to be merged
+	if err := fl.checkpoints.checkpointTwice(); err != nil || fl.lag > 0 {
 		return err
 	}
 	return fl.leaveBehind()
 }
 
-// leaveBehind flushes what has become dirty since a flush of much began, so that redo starts behind what that has written: the first part would have redo
-// start where it does for a whole round, and what overwrites let die of those pages would not be used again before its end. Behind the checkpoints there is
-// room for that, and little is dirty yet. The caller holds checkpoints.mu.
+// leaveBehind flushes what has become dirty since a large flush began, so that redo starts after the pages which that
+// flush has written. Otherwise the first part would keep the redo start where it is for a whole round, and pages of
+// the flush that are overwritten meanwhile could not be reused before the end of the round. After the checkpoints
+// there is room for that, and little is dirty yet. The caller holds checkpoints.mu.
 func (fl *flusher) leaveBehind() error {
 	worth := false
 	if err := fl.tree.withTree(func() error {
@@ -192,4 +197,4 @@ func (fl *flusher) leaveBehind() error {
 	return fl.flush()
 }
 
-const leftBehind = 4 // times what is dirty and lacking
+const leftBehind = 4 // leaveBehind flushes if the large flush was at least 4 times as much as is dirty and lacking

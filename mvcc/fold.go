@@ -5,7 +5,7 @@ import (
 	"flashdbm/override"
 )
 
-// foldAgain reports whether another fold and the flush of what it changes are worth their while.
+// foldAgain reports whether another fold and the flush of what it changes are worth it.
 func (fl *flusher) foldAgain() (again bool, err error) {
 	err = fl.tree.withTree(func() error {
 		names := fl.pages.TableEntries()
@@ -15,13 +15,13 @@ func (fl *flusher) foldAgain() (again bool, err error) {
 	return again, err
 }
 
-// fold rewrites inner nodes that lead to children through the table, as many as there is room for: no commit has reserved any for them,
-// and without them the checkpoint that may make room needs no more than is reserved.
+// fold rewrites inner nodes that lead to children through the table, as many as there is room for. No commit has
+// reserved room for that, and without folds the checkpoint that may make room needs no more than is reserved.
 func (fl *flusher) fold() error {
 	return fl.foldWith(func(extra int64) error { return fl.store.Reserve(extra, false) })
 }
 
-// foldWith is fold with another idea of what room there is.
+// foldWith is fold with another reservation.
 func (fl *flusher) foldWith(reserve func(extra int64) error) (err error) {
 	defer fl.protect(&err)
 	plan, err := fl.readers.planFolds(func(s *override.Snapshot) ([]logstore.PageID, error) { return s.FoldPlan(1) })
@@ -31,8 +31,8 @@ func (fl *flusher) foldWith(reserve func(extra int64) error) (err error) {
 	return fl.eachParent(plan, (*override.Batch).Fold, reserve)
 }
 
-// eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room: behind the batches of a bulk
-// load, for which commits wait longer anyway, more of them in one turn with the token.
+// eachParent applies do to the given inner nodes, as far as reserve finds room. Among the batches of a bulk load,
+// whose commits wait longer anyway, it does more nodes under one token.
 func (fl *flusher) eachParent(plan []logstore.PageID, do folding, reserve reservation) error {
 	for most := foldsInBulk; len(plan) > 0; {
 		n := 0
@@ -58,9 +58,10 @@ func (fl *flusher) eachParent(plan []logstore.PageID, do folding, reserve reserv
 	return nil
 }
 
-// shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each
-// checkpoint writes the whole table, and the pages that puts have to leave free grow with the root of that. Leaves that a load in key order
-// has made are all found through the table. The caller holds checkpoints.mu.
+// shortenTable folds all parents of a full file if the translation table has an entry for more than a longTable-th of
+// the live pages. Each checkpoint writes the whole table, and the pages that puts must leave free grow with the
+// square root of that. Leaves made by a load in key order are all found through the table. The caller holds
+// checkpoints.mu.
 func (fl *flusher) shortenTable(reserve reservation) error {
 	if fl.pages.TableEntries()*longTable <= fl.store.SpaceStats().LiveBytes/logstore.PageSize {
 		return nil
@@ -68,9 +69,10 @@ func (fl *flusher) shortenTable(reserve reservation) error {
 	return fl.foldWith(reserve)
 }
 
-// drain folds, in the given way, the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports
-// whether it has folded any: each turn of gather writes two checkpoints, and one that gains nothing and says that it did is followed by
-// another, until there is no room for the checkpoints that the next delete needs.
+// drain folds, in the given way, the parents of pages whose names keep segments without live pages from reuse, as
+// many as there is room for. It reports whether it has folded any. Each turn of gather writes two checkpoints, and a
+// turn that reports progress is followed by another; a false report would lead to turns until there is no room for
+// the checkpoints that the next delete needs.
 func (fl *flusher) drain(fold folding, reserve func(extra int64) error) (any bool, err error) {
 	defer fl.protect(&err)
 	plan, err := fl.drainPlan()
@@ -86,7 +88,7 @@ func (fl *flusher) drain(fold folding, reserve func(extra int64) error) (any boo
 	return folded > 0, err
 }
 
-// drainPlan lists the parents of pages whose names keep segments from reuse in which nothing lives.
+// drainPlan lists the parents of pages whose names keep segments without live pages from reuse.
 func (fl *flusher) drainPlan() ([]logstore.PageID, error) {
 	plan, err := fl.readers.planFolds(func(s *override.Snapshot) ([]logstore.PageID, error) { return s.DrainPlan(fl.store.Pinned) })
 	if err != nil {

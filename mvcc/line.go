@@ -5,33 +5,37 @@ import (
 	"sync/atomic"
 )
 
-// line is the commits that wait for room within the bound, in the order in which they came. Whoever gives pages back, or raises the bound, calls the first of
-// them: as many as it has room for. Who is called looks for itself, as a commit that has just come may have taken the room; then it stands in front again.
+// line has the commits that wait for room within the bound, in the order in which they came. Whoever gives pages back
+// or raises the bound calls the first commits, as many as there is room for. A called commit looks for room itself,
+// since a commit that has just come may have taken it; then it stands in front again.
 //
 // Invariants:
 //
-//  1. No wakeup is lost: who comes stands in line before it looks for room, and who makes room looks at the line behind that.
-//  2. No more are called than there is room for: the pages of those that have been called and have not looked yet count as taken.
-//  3. Who leaves without having looked, as its transaction is cancelled, has the room that it was called for offered to the next.
+//  1. No wakeup is lost: a commit joins the line before it looks for room, and whoever makes room looks at the line
+//     after that.
+//  2. No more commits are called than there is room for: the pages of commits that were called and have not looked
+//     yet count as taken.
+//  3. If a called commit leaves without having looked, because its transaction is cancelled, its room is offered to
+//     the next one.
 type line struct {
-	waiting atomic.Int32 // places
-	mu      sync.Mutex   // guards the rest, and the links of places; the store's map of space is looked at below it
+	waiting atomic.Int32 // number of places in the line
+	mu      sync.Mutex   // guards the fields below, and the links of places; taken before the lock of the store's space map
 	first   *place
 	last    *place
-	called  int64 // pages, for which places have been called that have not left
+	called  int64 // pages of the places that were called and have not left
 }
 
-// place is that of one commit.
+// place is the place of one commit.
 type place struct {
 	pages      int64
-	call       chan struct{} // room for one
-	in         bool          // in the line, else it was called
+	call       chan struct{} // tells the commit that it is called; room for one
+	in         bool          // it is in the line; otherwise it was called
 	prev, next *place
 }
 
 func newPlace(pages int64) *place { return &place{pages: pages, call: make(chan struct{}, 1)} }
 
-// join has a place stand in line: behind all others, or in front where it was called in vain.
+// join adds a place to the line: at the end, or in front if it was called in vain.
 func (l *line) join(p *place, front bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +51,7 @@ func (l *line) join(p *place, front bool) {
 	}
 }
 
-// leave has a place leave the line, and reports whether it was called.
+// leave makes a place leave the line, and reports whether it was called.
 func (l *line) leave(p *place) (called bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +67,7 @@ func (l *line) leave(p *place) (called bool) {
 	return true
 }
 
-// remove takes a place out of the line.
+// remove takes a place out of the line. The caller holds mu.
 func (l *line) remove(p *place) {
 	if p.prev == nil {
 		l.first = p.next
@@ -79,7 +83,7 @@ func (l *line) remove(p *place) {
 	l.waiting.Add(-1)
 }
 
-// serve calls the first places as long as what they want fits with all that was called before.
+// serve calls the first places, as long as their pages fit together with all that were called before.
 func (l *line) serve(fits func(pages int64) bool) {
 	if l.waiting.Load() == 0 {
 		return

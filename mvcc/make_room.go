@@ -7,34 +7,40 @@ import (
 	"flashdbm/override"
 )
 
-// A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/space/reservations.go holds back for
-// that: a flush lets go what commits have replaced, and two checkpoints make it reusable, once those have left who may look at it. Where
-// little lives in many segments, it is moved together, again and again while that gains any. Before that leaves are filled up that puts in no
-// order of keys have left partly empty: see spread.go.
+// A file is full when a commit finds no room in it. Then dead pages are made free, with the room that
+// logstore/space/reservations.go holds back for that: a flush gives up what commits have replaced, and two
+// checkpoints make it reusable when the readers that may look at it have ended. If many segments have few live pages,
+// these are moved together, again and again as long as that gains room. Before that, leaves are filled up that puts
+// in random key order have left partly empty: see spread.go.
 
 const (
-	roomTries = 8                      // of a commit to make room that others take
-	roomWait  = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
-	lastWait  = time.Second            // the same once readers have been asked to end
-	vainTries = 8                      // of cleaning for room, that have gained nothing
+	roomTries = 8                      // attempts of a commit to make room that others take
+	roomWait  = 100 * time.Millisecond // longest wait for readers to leave dead pages, before they are asked to end
+	lastWait  = time.Second            // longest wait when they have been asked to end
+	vainTries = 8                      // attempts to gain room by cleaning that have gained nothing
 
-	// longTable: a fold of all parents writes about a 200th of the live pages. With a smaller share of pages in the table it costs more than
-	// the shorter checkpoints gain; with a larger one files of 64 MiB stay at 67 % payload for records of 40 bytes instead of 70.
+	// longTable: a fold of all parents writes about a 200th of the live pages. With a smaller share of the pages in
+	// the table, it costs more than the shorter checkpoints gain. With a larger share, files of 64 MiB stay at 67 %
+	// payload for records of 40 bytes instead of 70.
 	longTable = 8
 )
 
 // roomWanted is what a commit on a full file asks for.
 type roomWanted struct {
-	deletes bool                   // segments are cleaned of which nearly all lives,
-	full    bool                   // for a put, too
-	pages   int64                  // that it needs: readers that hold as many are asked to end, for deletes also if they hold fewer
-	reserve func(more int64) error // what the commit needs, if more pages than that could be had
-	asked   bool                   // readers have been waited for once,
-	vain    bool                   // and asked to end, and have not
+	// deletes: the commit only deletes, so segments are cleaned even if nearly all of them is live.
+	deletes bool
+	full    bool // the same for a put that only replaces
+	// pages is how many pages the commit needs. Readers that hold that many are asked to end; for deletes also
+	// readers that hold fewer.
+	pages   int64
+	reserve func(more int64) error // reserves what the commit needs, if more pages than that are free
+	asked   bool                   // readers were waited for once,
+	vain    bool                   // and were asked to end, and have not ended
 }
 
-// makeRoom is called by a committer that finds the file full, and reserves what it needs. It makes more room than that, if it can, or the
-// next commit would have to do the same again. If others have committed meanwhile, they may have taken the room, and it tries again.
+// makeRoom is called by a committer that finds the file full, and reserves what the committer needs. It makes more
+// room than that if it can, since otherwise the next commit would do the same again. If others have committed
+// meanwhile, they may have taken the room, and makeRoom tries again.
 func (a *admission) makeRoom(w roomWanted) error {
 	for try := 1; ; try++ {
 		before := a.marks.committed.Load()
@@ -55,7 +61,8 @@ func (a *admission) makeRoom(w roomWanted) error {
 	}
 }
 
-// freeDead flushes and checkpoints twice, and returns the Seq at which nobody reads what the last flush has retired.
+// freeDead flushes and checkpoints twice. It returns the Seq from which on readers do not see what the last flush has
+// retired.
 func (a *admission) freeDead() (installed uint64, err error) {
 	a.step(StepWait)
 	a.checkpoints.mu.Lock()
@@ -71,15 +78,17 @@ func (a *admission) freeDead() (installed uint64, err error) {
 	return a.flusher.installed.Load(), err
 }
 
-// gather moves together what lives in the emptiest segments until there is room, or as long as that gains any.
+// gather moves the live pages of the emptiest segments together until there is room, or as long as that gains room.
 func (a *admission) gather(w *roomWanted, more int64) error {
 	a.checkpoints.mu.Lock()
 	defer a.checkpoints.mu.Unlock()
 	err := w.reserve(more)
 	most := a.store.Room()
-	still := 0 // turns in a row that have moved nothing: where redo began in a segment, it can be emptied only behind the checkpoints of one
+	// still counts turns in a row that have moved nothing. One such turn may help: a segment in which redo began can
+	// be emptied only after its checkpoints.
+	still := 0
 	for vain := 0; logstore.IsFull(err) && vain < vainTries; vain++ {
-		if vain > 0 { // what there is will do
+		if vain > 0 { // enough for the commit alone will do
 			more = 0
 		}
 		moved, cerr := a.cleaner.gatherOnce(w.deletes || w.full)
@@ -107,8 +116,9 @@ func (a *admission) gather(w *roomWanted, more int64) error {
 	return err
 }
 
-// gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has moved are folded behind
-// the flush that moves it: until then its name keeps the segment. The caller holds checkpoints.mu.
+// gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has
+// moved are folded after the flush that moves it: until then its name keeps the old segment. The caller holds
+// checkpoints.mu.
 func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
 	rest := 2 * c.store.CheckpointPages()
 	reserve := func(extra int64) error { return c.store.ReserveBeside(extra, rest) }
@@ -141,8 +151,9 @@ func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
 	return moved || drained || also, nil
 }
 
-// awaitRoom reserves what a committer needs if there is more, at the latest once nobody reads below the given Seq, or after a while. Readers
-// that let it wait for long are asked to end, if that can help; deletes always ask.
+// awaitRoom reserves what a committer needs, as soon as more pages than that are free, or without more when nobody
+// reads below the given Seq, or after a while. Readers that make it wait for long are asked to end, if that can help;
+// deletes always ask.
 func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
 	for {

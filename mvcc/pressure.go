@@ -8,7 +8,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// pressure is how much waits to be written, and what is due because of that. Its fields but the atomic ones belong to the token's holder.
+// pressure is how much waits to be written, and what is due because of that. Its fields except the atomic ones belong
+// to the token holder.
 type pressure struct {
 	logParts
 	tree *tree
@@ -16,18 +17,18 @@ type pressure struct {
 	excess       excess
 	crowd        crowd
 	growth       growth
-	layered      bool  // the log has layers or ranges to redo: the next flush is of all
-	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
+	layered      bool  // the log has layers or ranges to redo: the next flush must be of all dirty pages
+	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint, mostly of its flush
 }
 
-// zeroDue reports whether segments should be written ahead of the log: it pays for syncs only.
+// zeroDue reports whether segments should be zeroed ahead of the log: that helps only commits that sync.
 func (p *pressure) zeroDue() bool { return p.opts.Durability == Durable && p.store.ZeroDue() }
 
-// flushDue reports whether the dirty pages should be written. Token held.
+// flushDue reports whether dirty pages should be written. Token held.
 func (p *pressure) flushDue() bool {
 	tree := p.tree.sizes()
 	dirty := tree.dirty
-	crowded := tree.memory >= p.opts.MemoryLimit/2 && dirty >= p.opts.MemoryLimit/worthFlushing // else readers hold it
+	crowded := tree.memory >= p.opts.MemoryLimit/2 && dirty >= p.opts.MemoryLimit/worthFlushing // else readers hold the memory
 	redo := p.log.bytes.Since()
 	if crowded || p.redoBytes() >= p.redoLimit() || p.growthDue() || p.checkpointDue() || p.partDue(p.parts()) {
 		return true
@@ -36,12 +37,13 @@ func (p *pressure) flushDue() bool {
 		redo*flushRatioDen >= dirty*flushRatioNum && !(p.log.inRow() && p.pages.CanPageGroup())
 }
 
-// growthDue reports whether a flush of all is due early, as nothing is gained by waiting: what is dirty is new, and no more than the redo
-// that made it so, as behind the batches of a load in order. What such a flush writes lies behind its base, where redo starts until
-// overwrites have gone round the tree once, and of what they let die of it nothing is used again before: so the last one should be short.
-// Token held.
+// growthDue reports whether a flush of all is due early, because nothing is gained by waiting: what is dirty is new,
+// and no more than the redo that made it dirty, as after the batches of a load in order. What such a flush writes
+// lies after its base, where redo starts until overwrites have gone round the tree once; until then nothing that
+// overwrites leave dead of it is reused. So the last such flush should be short. Token held.
 func (p *pressure) growthDue() bool {
-	if t := &p.tree.tables; t.merging() || t.rest() > 0 && !t.active.Ascends() { // not a load in order, and not all that is in the redo is dirty yet
+	// not a load in order: not everything in the redo is dirty yet
+	if t := &p.tree.tables; t.merging() || t.rest() > 0 && !t.active.Ascends() {
 		return false
 	}
 	redo, tree := p.log.bytes.SinceBase(), p.tree.sizes()
@@ -50,8 +52,9 @@ func (p *pressure) growthDue() bool {
 		(tree.must+tree.grown)*logstore.PageSize >= dirty-dirty/4
 }
 
-// checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
-// come first is cheap, so that a small database does not keep a long log. Token held.
+// checkpointDue reports whether the log since the last checkpoint is long enough. The redo limit is long enough. Less
+// is enough if the flush that must come first is cheap, so that a small database does not keep a long log. Token
+// held.
 func (p *pressure) checkpointDue() bool {
 	since := p.sinceCheckpoint()
 	if since >= p.redoLimit() {
@@ -60,7 +63,7 @@ func (p *pressure) checkpointDue() bool {
 	return since >= max(p.store.SpaceStats().LiveBytes/8, minLogBytes) && p.unwrittenBytes() <= since/2
 }
 
-// unwrittenBytes returns those of dirty pages and those that the tree lacks. Token held.
+// unwrittenBytes returns the bytes of dirty pages and of the entries that the tree lacks. Token held.
 func (p *pressure) unwrittenBytes() int64 {
 	_, lacking := p.tree.tables.lacking()
 	return p.tree.sizes().dirty + lacking
@@ -69,9 +72,10 @@ func (p *pressure) unwrittenBytes() int64 {
 // sinceCheckpoint returns the bytes of log since the last checkpoint ended. Token held.
 func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - p.atCheckpoint }
 
-// unwritten bounds the pages that room is held for: those of the flush in flight, and what is dirty or lacking in the tree. Where the device has
-// plenty of room no more than heldParts of these, unless the next flush has to write more: a flush makes sure of its room before it begins, and most of it is what the flushes before it
-// set free. A file that grows ahead for all that may become dirty under a load gets twice as long as its bound.
+// unwritten bounds the pages for which room is held: those of the flush in flight, and what is dirty or lacking in
+// the tree. If the device has plenty of room, no more than heldParts parts of these count, unless the next flush has
+// to write more. A flush makes sure of its own room before it begins, and most of that is what earlier flushes have
+// freed. A file that grows ahead for everything that may become dirty during a load gets twice as long as its bound.
 func (p *pressure) unwritten() int64 {
 	tree, lacking, later := p.tree.sizes(), p.tree.lackingPages(), int64(0)
 	if n := tree.dirty/logstore.PageSize + lacking - heldParts*p.partBytes()/logstore.PageSize; n > 0 && !p.room.scarce(n) {
@@ -83,45 +87,47 @@ func (p *pressure) unwritten() int64 {
 	return withMargin(p.pages.InFlight()+tree.unwritten+lacking-later) + redo.Pages(p.log.waiting())
 }
 
-// The redo limit follows what the file may take beside what lives. Redo, the pages of one round of flushes that are written behind the redo
-// start, and the free space for the next turn each take about as much of the file as the redo limit. So the limit is a redoShare-th of the
-// difference between the bound and what lives, at least redoFloor, and at most Options.RedoLimit.
+// The redo limit follows from the difference between the bound of the file and what is live. Redo, the pages of one
+// round of flushes after the redo start, and the free space for the next turn each take about as much of the file as
+// the redo limit. So the limit is a redoShare-th of that difference, at least redoFloor, and at most
+// Options.RedoLimit.
 //
-// A new file is another matter: as long as nearly all records are in the redo, that is what lives, and a flush writes them for the first time.
-// It is due when its pages would come up to the bound; a load that ends before has written each record once.
+// In a new file nearly all records are in the redo only, so a flush writes them for the first time. That flush is due
+// when its pages would reach the bound; a load that ends earlier has written each record once.
 //
-// Invariant: redoLimit <= Options.RedoLimit, so the time to open a file is bounded by what the user has asked for.
+// Invariant: redoLimit <= Options.RedoLimit. So the time to open a file is bounded by what the user has asked for.
 const (
-	// redoShare: with a larger divisor each leaf is written for fewer updates; with a smaller one commits wait more often for room within the
-	// bound, and flushes for that are of parts that are worth less.
+	// redoShare: with a larger divisor each leaf is written for fewer updates. With a smaller one commits wait more
+	// often for room within the bound, and flushes made for that are of parts that are worth less.
 	redoShare = 3
-	// redoFloor, in bytes: where leaves are so empty that hardly anything is left beside what lives, flushes of less would write each leaf for
-	// one update.
+	// redoFloor, in bytes: if leaves are so empty that the bound leaves hardly anything besides live pages, flushes
+	// after less redo would write each leaf for one update.
 	redoFloor = 8 << 20
-	// heldParts, of partBytes, are more than most parts take.
+	// heldParts, times partBytes, is more than most parts take.
 	heldParts = 2
-	// newShare: a file is new while no more lives in pages than an 8th of the redo,
+	// newShare: a file is new while its live pages are at most an 8th of the redo,
 	newShare = 8
-	// newDirty: and while at least half of the redo is new pages by now. Else it is a few records that are overwritten, of which no more will live.
+	// newDirty: and while new pages are at least half of the redo. Otherwise a few records are being overwritten, and
+	// will not become more live bytes.
 	newDirty = 2
 	// newMargin: room for an 8th more pages is held, and an 8th more redo comes before the flush begins,
 	newMargin = 8
-	// newLeaves: and what the tree lacks at that time nine eighths of its keys and values.
+	// newLeaves: and entries that the tree lacks then take nine eighths of their keys and values.
 	newLeaves = 9
-	// mergeShare: a quarter of the redo limit waits to be merged at once. Less, and each leaf is changed for fewer records; more, and flushes begin with
-	// less of what there is.
+	// mergeShare: a quarter of the redo limit is merged at once. Less: each leaf is changed for fewer records. More:
+	// flushes begin with less of what there is.
 	mergeShare = 4
 )
 
-// excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
+// excess is by how much redo exceeds its limit; commits wait longer the larger that is.
 type excess struct {
-	past  atomic.Int64   // written by the token holder,
-	limit atomic.Int64   // with the limit that it is past
-	held  commit.Waiters // until it is no more
+	past  atomic.Int64   // bytes beyond limit; written by the token holder,
+	limit atomic.Int64   // together with the limit
+	held  commit.Waiters // commits that wait until past is 0 or less
 }
 
-// noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
-// base may be as long again. Token held.
+// noteRedo notes how long redo is. A flush of all is due at the redo limit, and frees the redo that was there when it
+// began; so the redo after its base may be as long again. Token held.
 func (p *pressure) noteRedo() {
 	p.noteGrowth()
 	p.noteBound()
@@ -131,7 +137,7 @@ func (p *pressure) noteRedo() {
 	}
 	limit := p.redoLimit()
 	p.tree.tables.worth = limit / mergeShare
-	if p.tree.records == 0 && p.isNew() { // by the flush, at once
+	if p.tree.records == 0 && p.isNew() { // by the flush, in one merge
 		p.tree.tables.worth = limit
 	}
 	past := redo + p.log.waiting() - limit
@@ -156,21 +162,22 @@ func (p *pressure) redoLimit() int64 {
 	return redoLimit(p.opts.RedoLimit, p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes-born)
 }
 
-// inBulk reports whether commits are of many records each, as those of a load: these are merged late, so all of the tree grows at once, and a flush of it is
-// due soon. With room for that held, and a shorter redo, such a load took half as long again, and the file twice as much. Token held.
+// inBulk reports whether commits have many records each, as those of a load. Their entries are merged late, so all of
+// the tree grows at once, and a flush of it is due soon. With room held for that, and shorter redo, such a load took
+// half as long again, and the file twice as much. Token held.
 func (p *pressure) inBulk() bool { return p.log.recent.ops >= deferOps }
 
-// shareOfBound returns the limit that follows from the bound and what lives by now. Anyone may call it.
+// shareOfBound returns the limit that follows from the bound and what is live now. Anyone may call it.
 func (p *pressure) shareOfBound() int64 {
 	return redoLimit(p.opts.RedoLimit, p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes)
 }
 
-// redoLimit returns the limit where the file may have the given bytes beside what lives.
+// redoLimit returns the limit if the bound leaves the given bytes besides what is live.
 func redoLimit(most, beside int64) int64 {
 	return min(most, max(beside/redoShare, redoFloor))
 }
 
-// newRedoLimit returns the limit of a new file: what there is, once the pages of a flush would come up to the bound.
+// newRedoLimit returns the limit of a new file: the present redo, once the pages of a flush would reach the bound.
 func newRedoLimit(most, redo, dirty, bound int64) int64 {
 	if takes := redo + dirty; takes+takes/newMargin > bound {
 		most = min(most, max(redo, redoFloor))
@@ -178,7 +185,7 @@ func newRedoLimit(most, redo, dirty, bound int64) int64 {
 	return most
 }
 
-// redoBytes returns how long the redo is, what is on its way to the log included. Token held.
+// redoBytes returns how long redo is, including what is on its way to the log. Token held.
 func (p *pressure) redoBytes() int64 { return p.log.bytes.Since() + p.log.waiting() }
 
 // isNew reports whether nearly all records are in the redo only. Token held.

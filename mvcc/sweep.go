@@ -9,45 +9,54 @@ import (
 	"flashdbm/override"
 )
 
-// Where much is dirty it is flushed a part of the tree at a time, in key order and round and round. The images that a part leaves then lie
-// together, where the round before has written them, so their segments come back whole, after two checkpoints and without cleaning. Of all
-// at once the file would have to hold two, and the log of two turns: the tree, and what is being written.
+// Incremental flush: if much is dirty, one part of the tree is flushed at a time, in key order, round and round. The
+// images that a part replaces are then together, where the round before has written them, so their segments become
+// free as a whole, after two checkpoints and without cleaning. A flush of everything at once would need a file that
+// holds two trees, the present one and the one being written, and the log of two turns.
 //
-// Each leaf is written as often as by flushes of all, once for RedoLimit of redo, and a little less: it is as many parts as the redo is
-// divided into. What is left behind keeps the redo start back; so redo is always about RedoLimit long, and the parts come evenly instead of
-// in bursts. A page that has to be written (see override's dirtyPages) goes with the next part wherever it lies. Where many have to, as in
-// a tree that grows everywhere, parts would write those again and again, and all is flushed at once.
+// Each leaf is written as often as by flushes of all, once for each RedoLimit of redo, and slightly less often: there
+// are as many parts as the redo is divided into. Leaves that a part leaves behind hold the redo start back; so redo
+// is always about RedoLimit long, and parts come evenly instead of in bursts. A page that has to be written
+// (override's dirtyPages) goes with the next part wherever it is. If there are many such pages, as in a tree that
+// grows everywhere, parts would write them again and again, and everything is flushed at once.
 const (
-	mostParts   = 32
-	partBytes   = 4 << 20 // of dirty pages: all is flushed at once where less than twice that is dirty,
-	partShare   = 4       // and a part has a quarter of it at least,
-	goOnShare   = 2       // or a half of it is dirty and leaves are behind
-	mustShare   = 4       // all is flushed at once if commits ask for more than a quarter of what is dirty
-	mustAll     = 4       // or if three quarters have to be written: that is a flush of all, by which redo starts anew
-	mostBehind  = 3       // times RedoLimit: if redo has got so long all the same, all is flushed, and nothing is behind
-	partsAhead  = 2       // parts of redo that come while one is written
-	lonelyFrom  = 20      // hundredths of what lives that are of no use, from which clean leaves move out of fuller and fuller segments,
-	lonelyTo    = 35      // and from which on out of nearly full ones
-	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
-	strayShare  = 4       // of the leaves of a part, a quarter may be others that are alone in their segments
-	searchStray = 4       // times as many pages, at most, are looked at for that
-	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
-	namedShare  = 64      // a 64th of the file that names keep from reuse has them folded away,
-	unnameShare = 16      // once in a 16th of what lives written to the log
-	unevenShare = 16      // of RedoLimit, by which the free space differs from one checkpoint to the next
-	partTight   = 16      // leaves of a part are filled up where the tree takes 16 tenths of the bytes of its records; 14 and a half are usual
-	fillLooked  = 4       // times the pages of the part are looked at for that,
-	fillWritten = 2       // and as many times changed: what is dirty stays in proportion, also where the tree is large and little of it is dirty
-	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
+	mostParts = 32      // most parts of a round
+	partBytes = 4 << 20 // bytes: everything is flushed at once if less than twice that is dirty,
+	partShare = 4       // and a part has at least a quarter of it,
+	goOnShare = 2       // while leaves are left behind, parts go on down to half of it
+	// mustShare: everything is flushed at once if, per redo limit of redo, commits make new pages that have to be
+	// written of more than a quarter of what is dirty,
+	mustShare   = 4
+	mustAll     = 4  // or if three quarters have to be written: that is nearly a flush of all, after which redo starts anew
+	mostBehind  = 3  // times the redo limit: if redo gets so long nevertheless, everything is flushed and nothing left behind
+	partsAhead  = 2  // parts of redo that come while one is written
+	lonelyFrom  = 20 // percent of useless bytes, of the live ones, from which on clean leaves move out of ever fuller segments,
+	lonelyTo    = 35 // and from which on they move out of nearly full ones
+	lonelyLeast = 8  // segments of which at most an 8th is live are emptied in any case
+	strayShare  = 4  // a quarter of the leaves of a part may be others that are alone in their segments
+	searchStray = 4  // times as many pages, at most, are looked at for that
+	firstGain   = 2  // a flush of all of at least twice as many pages as are dirty now is followed by another one, not by a part
+	namedShare  = 64 // if names keep a 64th of the file from reuse, they are folded away,
+	unnameShare = 16 // at most once for each 16th of the live bytes that is written to the log
+	unevenShare = 16 // of RedoLimit: how much free space varies from one checkpoint to the next
+	// partTight: leaves of a part are filled up if the tree takes 16 tenths of the bytes of its records; 14 and a
+	// half are usual
+	partTight  = 16
+	fillLooked = 4 // leaves looked at for that, at most: 4 times the pages of the part,
+	// fillWritten: and leaves changed, at most twice the pages of the part: so what is dirty stays in proportion even
+	// if the tree is large and little of it is dirty.
+	fillWritten = 2
+	sweepShare  = 48 // with parts a checkpoint is due when the log has taken a 48th of the live bytes
 )
 
-// partBytes is what a part is worth.
+// partBytes is how many dirty bytes a part should cover.
 func (p *pressure) partBytes() int64 { return cmp.Or(p.opts.PartBytes, partBytes) }
 
-// parts returns the number of parts in which to flush what is dirty; 1 is all at once. Token held.
+// parts returns in how many parts the dirty pages should be flushed; 1 is all at once. Token held.
 func (p *pressure) parts() int {
 	n := p.mayParts()
-	if tree := p.tree.sizes(); n > 1 && p.opts.PartBytes == 0 && tree.must*logstore.PageSize*mustAll >= tree.dirty*(mustAll-1) { // as in a new file
+	// Nearly everything has to be written, as in a new file.
+	if tree := p.tree.sizes(); n > 1 && p.opts.PartBytes == 0 && tree.must*logstore.PageSize*mustAll >= tree.dirty*(mustAll-1) {
 		return 1
 	}
 	if n > 1 && p.log.bytes.Since() >= mostBehind*p.redoLimit() {
@@ -59,22 +68,22 @@ func (p *pressure) parts() int {
 	return n
 }
 
-// allFits reports whether a flush of all that is dirty has room within the bound of the file. Token held.
+// allFits reports whether a flush of everything dirty has room within the bound of the file. Token held.
 func (p *pressure) allFits() bool {
 	return p.store.FitsBound(max(0, withMargin(p.tree.sizes().dirty/logstore.PageSize)-p.room.held))
 }
 
-// growth tells how fast commits make pages dirty that have to be written. Those that are left of a load that has ended count no more: they
-// go with the next part. Token held.
+// growth is how fast commits make pages dirty that have to be written. Pages that are left of a load that has ended
+// do not count: they go with the next part. Token held.
 type growth struct {
-	pages int64  // in RedoLimit of redo, as of the last look
-	asked int64  // by then: see override.Pages.Obliged
-	redo  int64  // bytes by then
-	seq   uint64 // that the tree had then: what it lacked has asked for nothing yet
-	own   int64  // asked by background work since then
+	pages int64  // for each redo limit of redo, as of the last look
+	asked int64  // pages obliged to be written so far, as of the last look: see override.Pages.Obliged
+	redo  int64  // bytes of redo so far, as of the last look
+	seq   uint64 // of the tree, as of the last look: entries that the tree lacked were not counted yet
+	own   int64  // pages that background work has obliged since then
 }
 
-// noteGrowth counts the pages that have to be written, once for each part's worth of redo.
+// noteGrowth counts the pages that have to be written, once for each part's worth of redo. Token held.
 func (p *pressure) noteGrowth() {
 	if p.tree.tables.merging() {
 		return
@@ -85,8 +94,9 @@ func (p *pressure) noteGrowth() {
 	}
 }
 
-// mayParts returns the number of parts in which what is dirty could be flushed. While leaves are left behind, little is flushed in parts too:
-// a flush of all would let go all redo at once, and need the room of a good part of it before. Token held.
+// mayParts returns in how many parts the dirty pages could be flushed. While leaves are left behind, even a small
+// amount is flushed in parts: a flush of all would free all redo at once, and would first need room for a good part
+// of it. Token held.
 func (p *pressure) mayParts() int {
 	dirty, worth := p.tree.sizes().dirty, p.partBytes()
 	least := 2 * worth
@@ -104,17 +114,18 @@ func (p *pressure) partDue(n int) bool {
 	return n > 1 && p.log.bytes.SinceFlush()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
 }
 
-// firstPart reports whether the next part would be the first behind a flush of all that was much larger than what is dirty now, as behind a load.
-// Then another flush of all is better: redo would start at the base of the last one for a whole round of parts, and none of the pages that it
-// has written, and that overwrites let die, could be used again in that time. The caller holds the token and checkpoints.mu.
+// firstPart reports whether the next part would be the first after a flush of all that was much larger than what is
+// dirty now, as after a load. Then another flush of all is better: otherwise redo would start at the base of the last
+// flush for a whole round of parts, and none of that flush's pages that overwrites leave dead could be reused in that
+// time. The caller holds the token and checkpoints.mu.
 func (fl *flusher) firstPart() bool {
 	return fl.pages.DirtyBytes()/logstore.PageSize*firstGain <= fl.whole && fl.pressure.allFits()
 }
 
-// sweepGrowth returns how many free pages the turns to come should find beside what the last one took. Segments come back from parts
-// unevenly. And in the first round redo starts where the last flush of all began until RedoLimit is reached, and what the parts write
-// lies behind that as well: space given back by now would be taken again, and written with zeros once more. The caller holds the token and
-// checkpoints.mu.
+// sweepGrowth returns how many free pages future turns should find in addition to what the last one took. Parts free
+// segments unevenly. And in the first round redo starts where the last flush of all began, until RedoLimit is
+// reached, and what the parts write comes after that too: space given back now would be taken again, and zeroed once
+// more. The caller holds the token and checkpoints.mu.
 func (fl *flusher) sweepGrowth() int64 {
 	if fl.readers.ending.Load() {
 		return 0
@@ -127,7 +138,8 @@ func (fl *flusher) sweepGrowth() int64 {
 	return growth / logstore.PageSize
 }
 
-// sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Token held.
+// sweepDue reports whether the log since the last checkpoint is long enough for the next one, while flushes are in
+// parts. Token held.
 func (p *pressure) sweepDue() bool {
 	least := min(max(p.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), p.redoLimit())
 	return p.sinceCheckpoint() >= least
@@ -192,10 +204,10 @@ func (fl *flusher) flushPart(n int) (err error) {
 	return fl.foldPart(part)
 }
 
-// fillPart fills up the leaves that the next of n parts begins with, where deletes have left those of the tree poorly filled: they are about
-// to be written, or most of them.
+// fillPart fills up the leaves that the next of n parts begins with, if deletes have left the tree poorly filled:
+// most of those leaves are about to be written anyway.
 func (fl *flusher) fillPart(n int) error {
-	if fl.lag > 0 { // a load, for which all would have to be merged
+	if fl.lag > 0 { // during a load everything would have to be merged for it
 		return nil
 	}
 	var leaves, writes int64
@@ -211,7 +223,7 @@ func (fl *flusher) fillPart(n int) error {
 	most := int(min(leaves, writes, refillLeaves))
 	for at := fl.hand; leaves > 0 && writes > 0; {
 		r, err := fl.refillWith(at, most, btree.Spread, fl.pressure.reserveWithin)
-		if err != nil || r.Next == nil { // there is no room, or a leaf is damaged: the part may do without
+		if err != nil || r.Next == nil { // no room, or a damaged leaf: the part does without
 			return fl.Failed()
 		}
 		leaves -= int64(r.Leaves)
@@ -222,9 +234,10 @@ func (fl *flusher) fillPart(n int) error {
 	return nil
 }
 
-// foldPart names what a part has written by its addresses, so that the table that each checkpoint writes is short. No name that was planned
-// with before the flush is of use now: what commits have removed since then has left the table with it. From here on to the next flush,
-// which needs checkpoints.mu, the plan holds: what is removed meanwhile stays in the table, and is not folded.
+// foldPart makes parents name what a part has written by its addresses, so that the table which each checkpoint
+// writes is short. It plans after the flush: names planned before may be gone, since what commits have removed has
+// left the table with the flush. The new plan holds until the next flush, which needs checkpoints.mu: what is removed
+// meanwhile stays in the table, and is not folded.
 func (fl *flusher) foldPart(part *override.Part) error {
 	var upper []logstore.PageID
 	parents, err := fl.readers.planFolds(func(s *override.Snapshot) (parents []logstore.PageID, err error) {
@@ -240,16 +253,18 @@ func (fl *flusher) foldPart(part *override.Part) error {
 	return fl.eachParent(upper, (*override.Batch).FoldAlone, fl.pressure.reserveMore)
 }
 
-// lonely returns how many live pages a segment may keep behind a part that comes by: the more, the more lies beside what lives. What only
-// waits for checkpoints or readers does not count, nor more of the redo than a fifth of what lives: moving leaves gains none of that.
+// lonely returns the most live pages of a segment that the next part empties. It is larger the more of the file is
+// useless. What only waits for checkpoints or readers does not count as useless, nor redo beyond a fifth of the live
+// bytes: moving leaves frees none of that.
 func lonely(a logstore.Account, segment int64) int64 {
 	useless := a.Sparse + min(a.Log, a.Live*lonelyFrom/100)
 	over := min(max(useless*100-a.Live*lonelyFrom, 0), a.Live*(lonelyTo-lonelyFrom))
 	return segment/lonelyLeast + segment*(lonelyLeast-2)/lonelyLeast*over/max(a.Live*(lonelyTo-lonelyFrom), 1)
 }
 
-// moveLoners has the part take along what would keep its old segments from reuse: the more, the more of the file is of no use. In the first
-// round behind a flush of all redo starts at its base until the round is over, so nothing that was written since is worth moving.
+// moveLoners makes those leaves of the part dirty that would keep their old segments from reuse, the more of them the
+// more of the file is useless. In the first round after a flush of all, redo starts at that flush's base until the
+// round is over, so nothing written since is worth moving.
 func (fl *flusher) moveLoners(part *override.Part) error {
 	var loners []logstore.PageID
 	if err := fl.tree.withTree(func() error {
@@ -266,9 +281,10 @@ func (fl *flusher) moveLoners(part *override.Part) error {
 	return err
 }
 
-// moveStragglers makes up to most pages dirty that live in nearly empty segments, and returns where they lie, for the part to take along; none
-// where there is no room. They are of other parts: a part ends amid a segment, and the leaves of the next one stay there alone. With records of
-// 1,000 bytes overwritten at random their segments were most of what lay dead beside what lives: up to 31 of 35 MiB.
+// moveStragglers makes up to most pages in nearly empty segments dirty, and returns their addresses, for the part to
+// take along; none if there is no room. These pages belong to other parts: a part ends in the middle of a segment,
+// and the leaves of the next part stay there alone. With records of 1,000 bytes overwritten at random, their segments
+// were most of the dead space: up to 31 of 35 MiB.
 func (fl *flusher) moveStragglers(most int, reserve reservation) (at []logstore.Addr, err error) {
 	victims, _ := fl.store.Victims(fl.stuck, false)
 	at = stragglers(victims, int64(most), int64(fl.store.SegmentPages())/lonelyLeast, fl.store.Contents)
@@ -278,8 +294,9 @@ func (fl *flusher) moveStragglers(most int, reserve reservation) (at []logstore.
 	return at, nil
 }
 
-// stragglers returns what lives in the emptiest of the victims, most pages of those with no more than full ones, and no value runs: for
-// these the tree would be searched. So that segments of runs do not keep it busy with every part, it does not look far for others.
+// stragglers returns the live pages of the emptiest victims: at most most pages, only of segments with at most full
+// live pages, and none with value runs, for which the tree would have to be searched. It looks at no more than
+// searchStray times most pages, so that segments of runs do not keep it busy with every part.
 func stragglers(victims []logstore.Victim, most, full int64, contents func(segment uint32) (tree, runs []logstore.Addr, others int64)) (at []logstore.Addr) {
 	looked := int64(0)
 	for _, v := range victims {
@@ -294,7 +311,7 @@ func stragglers(victims []logstore.Victim, most, full int64, contents func(segme
 	return at
 }
 
-// planPart plans the next part of n, by what is dirty in the tree that the part will be of.
+// planPart plans the next of n parts, from what is dirty in the tree that will be flushed.
 func (fl *flusher) planPart(n int) (*override.Part, error) {
 	var leaves int64
 	if err := fl.withBase(func() error {
@@ -309,7 +326,7 @@ func (fl *flusher) planPart(n int) (*override.Part, error) {
 	return snap.PlanPart(fl.hand, int(leaves))
 }
 
-// parts is pressure.parts for who does not have the token.
+// parts is pressure.parts for a caller without the token.
 func (fl *flusher) parts() (n int, err error) {
 	err = fl.withBase(func() error {
 		n = fl.pressure.parts()
@@ -318,8 +335,8 @@ func (fl *flusher) parts() (n int, err error) {
 	return n, err
 }
 
-// flushParts flushes what is dirty by parts, with checkpoints between, so that each can have the room that those before it have left. What
-// is dirty after that, a whole flush takes. The caller holds checkpoints.mu.
+// flushParts flushes what is dirty in parts, with checkpoints in between, so that each part can use the room that
+// earlier ones have freed. What is dirty after that is left to a flush of all. The caller holds checkpoints.mu.
 func (fl *flusher) flushParts() error {
 	for range mostParts {
 		n, err := fl.parts()
@@ -333,7 +350,8 @@ func (fl *flusher) flushParts() error {
 	return nil
 }
 
-// sweep flushes the next of n parts, and checkpoints if the log has become long enough, or if it must. The caller holds checkpoints.mu.
+// sweep flushes the next of n parts, and checkpoints if the log has become long enough, or if must is set. The caller
+// holds checkpoints.mu.
 func (fl *flusher) sweep(n int, must bool) error {
 	if err := fl.flushPart(n); err != nil {
 		return err
@@ -353,8 +371,9 @@ func (fl *flusher) sweep(n int, must bool) error {
 	return fl.checkpoints.checkpointTwice()
 }
 
-// unname folds parents of what the cleaner has moved out of segments in which nothing lives any more, if those are many: else their names
-// would keep them until a part comes by. It goes through all inner nodes, so not more often than once in some share of a round.
+// unname folds the parents of pages that the cleaner has moved out of segments, if many segments without live pages
+// are kept only by the names of such pages. Otherwise the names would keep them until a part comes by. unname goes
+// through all inner nodes, so it runs only once for each unnameShare-th of the live bytes that is written.
 func (fl *flusher) unname() (err error) {
 	defer fl.protect(&err)
 	s, written := fl.store.SpaceStats(), fl.store.Counters().Pages
