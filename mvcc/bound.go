@@ -135,7 +135,7 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 		left := time.Until(end)
 		if left <= 0 {
 			a.giveUp(place)
-			// with a page to be left: otherwise as many again would be lent to others, see logstore/space/credit.go
+			// One page must be left: otherwise as many again would be lent to others, see logstore/space/credit.go.
 			return a.store.ReserveFor(c, pages, 1)
 		}
 		crowd.asked.Store(pages)
@@ -188,7 +188,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		}
 	}()
 	pages = max(pages, m.pressure.crowd.line.wants())
-	// as after the first flush of a load
+	// The next checkpoints free enough, as after the first flush of a load.
 	if !m.pressure.roomy(pages) && m.store.Returning() >= (pages+m.pressure.wayPages())*logstore.PageSize {
 		if err := m.checkpoints.checkpointTwice(); err != nil {
 			return err
@@ -211,12 +211,12 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		if err := m.flusher.sweep(n, true); err != nil || m.pressure.roomy(pages) {
 			return err
 		}
-		// for the flush of the next part
+		// For the flush of the next part.
 		if _, err := m.flusher.drain((*override.Batch).FoldOthers, m.pressure.reserveMore); err != nil {
 			return err
 		}
 	}
-	// otherwise a flush of all would make the file grow by everything dirty
+	// If it does not fit, a flush of all would make the file grow by everything dirty.
 	if fits, err := m.pressure.allFitsNow(); err != nil || !fits || m.pressure.roomy(pages) {
 		return err
 	}
@@ -226,7 +226,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	if err := m.flusher.flush(); err != nil {
 		return err
 	}
-	// parents still name what was moved by its old place, which keeps that from reuse
+	// Parents still name moved pages by their old places, which keeps those from reuse.
 	if _, err := m.flusher.drain((*override.Batch).Fold, m.pressure.reserveMore); err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func (fl *flusher) beginAnew() error {
 		}
 	}
 	fl.checkpoints.turn.ended(fl.store.Counters().Pages)
-	// during a load everything that the tree lacks would have to be merged
+	// With lag, during a load, everything that the tree lacks would have to be merged to go on.
 	if err := fl.checkpoints.checkpointTwice(); err != nil || fl.lag > 0 {
 		return err
 	}

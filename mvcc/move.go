@@ -76,7 +76,7 @@ func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedValue, err e
 		}
 		ref := cell.Ref()
 		if a := ref.ID; logstore.IsAddr(a) && segments[uint32(a/uint64(c.store.SegmentPages()))] {
-			// a damaged run stays where it is: its length may be wrong, so no room can be reserved for it
+			// A damaged run stays where it is: its length may be wrong, so no room can be reserved for it.
 			if _, err := snap.Run(ref); err != nil {
 				continue
 			}

@@ -42,7 +42,7 @@ func (p *pressure) flushDue() bool {
 // lies after its base, where redo starts until overwrites have gone round the tree once; until then nothing that
 // overwrites leave dead of it is reused. So the last such flush should be short. Token held.
 func (p *pressure) growthDue() bool {
-	// not a load in order: not everything in the redo is dirty yet
+	// This is not a load in order: not everything in the redo is dirty yet.
 	if t := &p.tree.tables; t.merging() || t.rest() > 0 && !t.active.Ascends() {
 		return false
 	}

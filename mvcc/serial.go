@@ -52,7 +52,7 @@ func (r *resolver) validate(tx *Tx) error {
 	}
 	slot, newest := r.readers.register(lockfree.Slot{}, &r.marks.applied)
 	defer slot.Release()
-	// only background work has changed the tree: the records are the same
+	// If only background work has changed the tree, the records are the same.
 	if newest.at == tx.Snapshot() || r.marks.committed.Load() <= tx.Snapshot() {
 		return nil
 	}

@@ -72,7 +72,7 @@ func (tx *Tx) spill(last bool) error {
 // so no attempt is made before there is room for the whole layer.
 func (a *admission) spillFull(tx *Tx, last bool) (err error) {
 	need := tx.set.SpillPages(a.store)
-	// unless last, this transaction may be among the readers that would be asked to end, while its function runs
+	// Unless last, the function still runs, and this transaction may be among the readers that would be asked to end.
 	w := roomWanted{pages: math.MaxInt32}
 	if last {
 		w.deletes, w.pages = tx.deletesOnly(), need

@@ -10,8 +10,8 @@ import "flashdbm/override"
 // themselves, and the rest of a segment.
 const (
 	partPages    = 64 // of a flush, written as one group
-	stintShare   = 16 // pages of a stint: so many times what a batch of commits takes,
-	longestStint = 16 // but at most so many parts, and the rest of the segment
+	stintShare   = 16 // a stint has 16 times the pages that a batch of commits takes,
+	longestStint = 16 // but at most 16 parts, and the rest of the segment
 )
 
 // stintParts returns how many parts of a flush should be written in a row, from the pages and batches that commits

@@ -94,7 +94,7 @@ func (k *checkpointer) trimFrom(least int) {
 	t := &k.turn
 	t.at = time.Now()
 	spare := k.spare()
-	// as after deletes: no free space is kept beyond the bound
+	// Beyond the bound, as after deletes, no free space is kept.
 	if s, bound := k.store.SpaceStats(), k.store.Bound(); bound > 0 && s.FileBytes > bound {
 		spare, least = max(0, min(spare, (s.FreeBytes-(s.FileBytes-bound))/logstore.PageSize)), 1
 	}
