@@ -12,13 +12,13 @@ import (
 const (
 	DefaultExtent = 256 << 20
 	PrefixSize    = 16
-	// unit is what places count in; blocks begin at its multiples.
+	// unit is the unit of places in bytes; blocks begin at its multiples.
 	unit = 16
-	// pages is how many an extent has, unless they would be smaller than minPage. With more of them large blocks fit better, and the
-	// search for a run of free pages takes longer: 4096 take about 2 µs.
+	// pages is the number of pages of an extent, unless they would be smaller than minPage. More: large blocks waste
+	// less, and the search for a run of free pages takes longer (4096 take about 2 µs).
 	pages    = 4096
 	minPage  = 4 << 10
-	unitBits = 24 // a place's part that tells the unit in the extent
+	unitBits = 24 // low bits of a place: the unit in the extent
 )
 
 // The errors of Alloc, for errors.Is.
@@ -33,16 +33,16 @@ type Place uint64
 // Extent returns the number of the extent.
 func (p Place) Extent() uint32 { return uint32(p >> unitBits) }
 
-// Offset returns where in the extent's region the item begins, in bytes.
+// Offset returns the offset of the item in the extent's region, in bytes.
 func (p Place) Offset() uint64 { return uint64(p&(1<<unitBits-1))*unit + PrefixSize }
 
 // Options configure an arena.
 type Options struct {
-	Extent int   // bytes of an extent: a power of two from 64 KiB to 256 MiB; 0 = DefaultExtent
-	Limit  int64 // bytes of all extents together; one extent at least is allowed; 0 = no limit
+	Extent int   // bytes of an extent: a power of two from 64 KiB to 256 MiB; 0: DefaultExtent
+	Limit  int64 // bytes of all extents together, at least one extent; 0: no limit
 }
 
-// An Arena hands out blocks.
+// An Arena allocates blocks.
 type Arena struct {
 	alloc     func(n int, a fabric.Access) (fabric.Region, error)
 	extent    int
@@ -59,7 +59,7 @@ type Arena struct {
 type extent struct {
 	region fabric.Region
 	bytes  []byte
-	spans  []*span // by page
+	spans  []*span // by page; nil for a free page
 	free   int     // pages
 }
 
@@ -69,11 +69,11 @@ type span struct {
 	size                int
 	used                []uint64 // a bit for each block that is live or dead
 	dead                []uint64 // a bit for each dead block
-	count, blocks       int      // in use, and in all
+	count, blocks       int      // the number of blocks in use, and of all blocks
 	at                  int      // index in the partial list of its class, -1 if it is full
 }
 
-// New returns an arena whose extents come from alloc, usually a fabric.Domain's method.
+// New returns an arena that gets its extents from alloc, usually the method of a fabric.Domain.
 func New(alloc func(n int, a fabric.Access) (fabric.Region, error), o Options) (*Arena, error) {
 	if o.Extent == 0 {
 		o.Extent = DefaultExtent
@@ -86,7 +86,7 @@ func New(alloc func(n int, a fabric.Access) (fabric.Region, error), o Options) (
 	if o.Limit == 0 {
 		a.limit = 1 << (48 - unitBits)
 	}
-	for size := 64; size <= a.page/2; { // four classes between a power of two and the next
+	for size := 64; size <= a.page/2; { // four classes for each power of two
 		a.classes = append(a.classes, size)
 		step := 1 << (log2(size) - 2)
 		size += max(step, unit)
@@ -104,7 +104,7 @@ func log2(n int) int {
 	return l
 }
 
-// MaxItem returns the largest item for which there can be a block.
+// MaxItem returns the size of the largest possible item.
 func (a *Arena) MaxItem() int { return a.extent - PrefixSize }
 
 // Live returns the bytes of live blocks.
@@ -113,7 +113,7 @@ func (a *Arena) Live() int64 { return a.liveBytes }
 // Dead returns the bytes of dead blocks.
 func (a *Arena) Dead() int64 { return a.deadBytes }
 
-// Capacity returns the bytes of all extents that there may be, or, without a limit, that there are.
+// Capacity returns the bytes of all extents that the limit allows, or, without a limit, of the existing extents.
 func (a *Arena) Capacity() int64 {
 	n := a.limit
 	if n == 1<<(48-unitBits) {
@@ -122,10 +122,10 @@ func (a *Arena) Capacity() int64 {
 	return int64(n) * int64(a.extent)
 }
 
-// Pressed says that more than a quarter of the arena is dead, so that leases should be short.
+// Pressed reports that more than a quarter of the arena is dead, so that leases should be short.
 func (a *Arena) Pressed() bool { return a.deadBytes*4 > a.Capacity() }
 
-// Key returns what peers reach an extent by; ok is false if there is no such extent.
+// Key returns the key by which peers reach an extent; ok is false if there is no such extent.
 func (a *Arena) Key(extent uint32) (key fabric.Key, ok bool) {
 	if int64(extent) >= int64(len(a.extents)) {
 		return fabric.Key{}, false
@@ -133,7 +133,7 @@ func (a *Arena) Key(extent uint32) (key fabric.Key, ok bool) {
 	return a.extents[extent].region.Key(), true
 }
 
-// Alloc returns a live block for an item of n bytes, with an empty prefix. What the block had before is still there.
+// Alloc returns a live block for an item of n bytes. Its prefix is zero; behind the prefix it has its old content.
 func (a *Arena) Alloc(n int) (Place, error) {
 	n += PrefixSize
 	if n > a.extent {
@@ -153,7 +153,7 @@ func (a *Arena) Alloc(n int) (Place, error) {
 	return Place(s.extent)<<unitBits | Place(offset/unit), nil
 }
 
-// AllocBeyond is Alloc that may take an extent above the limit. The arena keeps such an extent.
+// AllocBeyond is Alloc, but may add an extent above the limit. The arena keeps such an extent.
 func (a *Arena) AllocBeyond(n int) (Place, error) {
 	limit := a.limit
 	a.limit = 1 << (48 - unitBits)
@@ -161,7 +161,7 @@ func (a *Arena) AllocBeyond(n int) (Place, error) {
 	return a.Alloc(n)
 }
 
-// spanFor returns a span with a free block of n bytes.
+// spanFor returns a span with a free block of at least n bytes.
 func (a *Arena) spanFor(n int) (*span, error) {
 	class, size := -1, (n+a.page-1)/a.page*a.page
 	if len(a.classes) > 0 && n <= a.classes[len(a.classes)-1] {
@@ -182,7 +182,7 @@ func (a *Arena) spanFor(n int) (*span, error) {
 	return s, err
 }
 
-// class returns the least class whose blocks have n bytes.
+// class returns the smallest class whose blocks have n bytes.
 func (a *Arena) class(n int) int {
 	lo, hi := 0, len(a.classes)-1
 	for lo < hi {
@@ -213,7 +213,7 @@ func (a *Arena) newSpan(class, size, n int) (*span, error) {
 	return a.carve(len(a.extents)-1, 0, class, size, n), nil
 }
 
-// run returns the first of n free pages in a row, -1 if there are none.
+// run returns the first of n consecutive free pages, -1 if there are none.
 func (e *extent) run(n int) int {
 	if e.free < n {
 		return -1
@@ -266,14 +266,14 @@ func (a *Arena) unlist(s *span) {
 	s.at = -1
 }
 
-// block returns the span and the number of a place that is live or dead. Anything else is a broken program.
+// block returns the span and the number of the block at a place, which has to be live or dead; otherwise it panics.
 func (a *Arena) block(p Place) (*span, int) {
 	s := a.extents[p.Extent()].spans[(p.Offset()-PrefixSize)/uint64(a.page)]
 	if s == nil {
 		panic(fmt.Sprintf("arena: place %#x is in no span", uint64(p)))
 	}
-	offset := uint32(int(p.Offset()) - PrefixSize - s.page*a.page) // an extent has 256 MiB at most
-	block := int(offset / uint32(s.size))                          // in 32 bits, which takes a third of the time
+	offset := uint32(int(p.Offset()) - PrefixSize - s.page*a.page) // an extent has at most 256 MiB
+	block := int(offset / uint32(s.size))                          // a division of 32 bits takes a third of the time
 	if block*s.size != int(offset) || block >= s.blocks || s.used[block/64]>>(block%64)&1 == 0 {
 		panic(fmt.Sprintf("arena: place %#x is no block in use", uint64(p)))
 	}
@@ -287,7 +287,7 @@ func (a *Arena) Bytes(p Place) []byte {
 	return a.extents[s.extent].bytes[start+PrefixSize : start+s.size : start+s.size]
 }
 
-// Touch loads the beginning of a block into the processor's cache. What it returns means nothing.
+// Touch loads the beginning of a block into the processor's cache. Ignore the result.
 func (a *Arena) Touch(p Place) byte {
 	s, block := a.block(p)
 	return a.extents[s.extent].bytes[s.page*a.page+block*s.size]
@@ -298,10 +298,10 @@ func (a *Arena) prefix(p Place) []byte {
 	return a.extents[p.Extent()].bytes[end-PrefixSize : end]
 }
 
-// Lease returns the end of the lease, in nanoseconds of the shard's clock.
+// Lease returns the end of the block's lease, in nanoseconds of the shard's clock.
 func (a *Arena) Lease(p Place) int64 { return int64(binary.LittleEndian.Uint64(a.prefix(p))) }
 
-// Extend makes the lease end no earlier than that. The block is live.
+// Extend extends the lease of a live block to end, if that is later.
 func (a *Arena) Extend(p Place, end int64) {
 	if s, block := a.block(p); s.dead[block/64]>>(block%64)&1 != 0 {
 		panic("arena: a lease of a dead block is extended")
@@ -322,13 +322,13 @@ func (a *Arena) Hit(p Place) uint32 {
 	return n
 }
 
-// Mark and SetMark are the shard's own word about the block.
+// Mark returns the shard's own word about the block.
 func (a *Arena) Mark(p Place) uint32 { return binary.LittleEndian.Uint32(a.prefix(p)[12:]) }
 
-// SetMark sets that word.
+// SetMark sets the shard's own word about the block.
 func (a *Arena) SetMark(p Place, v uint32) { binary.LittleEndian.PutUint32(a.prefix(p)[12:], v) }
 
-// Retire makes the block dead, and free as soon as its lease is over: at once if it is by now.
+// Retire makes the block dead until its lease ends, or free at once if the lease has ended by now.
 func (a *Arena) Retire(p Place, now int64) {
 	s, block := a.block(p)
 	if s.dead[block/64]>>(block%64)&1 != 0 {
@@ -345,7 +345,7 @@ func (a *Arena) Retire(p Place, now int64) {
 	a.dead.add(p, end, now)
 }
 
-// Reap frees dead blocks whose lease is over by now, at most limit of them, and returns how many.
+// Reap frees up to limit dead blocks whose lease has ended by now, and returns how many.
 func (a *Arena) Reap(now int64, limit int) int {
 	n := 0
 	for n < limit {
@@ -381,7 +381,8 @@ func (a *Arena) free(s *span, block int) {
 	e.free += s.pages
 }
 
-// tight says that the last empty span of a class should go back, too: other classes may need its pages.
+// tight reports that the last empty span of a class should return its pages, too, because other classes may need
+// them.
 func (a *Arena) tight() bool { return len(a.extents) >= a.limit }
 
 // takeBlock marks a free block as used and returns its number.
@@ -403,7 +404,7 @@ func (s *span) takeBlock() int {
 	panic("arena: a span in the list of those with free blocks is full")
 }
 
-// InUse reports whether the byte of the extent belongs to a block that is live or dead. It is for checks.
+// InUse reports whether a byte of an extent belongs to a live or dead block. It is for checks.
 func (a *Arena) InUse(extent uint32, offset uint64) bool {
 	if int(extent) >= len(a.extents) || offset >= uint64(a.extent) {
 		return false
@@ -416,7 +417,7 @@ func (a *Arena) InUse(extent uint32, offset uint64) bool {
 	return block < s.blocks && s.used[block/64]>>(block%64)&1 != 0
 }
 
-// Close gives all extents back.
+// Close frees all extents.
 func (a *Arena) Close() error {
 	var all error
 	for _, e := range a.extents {

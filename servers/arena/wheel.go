@@ -1,16 +1,17 @@
 package arena
 
-// A wheel keeps dead blocks by the end of their leases, in slots of one tick each. A block is in the slot of the tick in which its lease
-// ends, and comes out once that tick is over, so up to a tick late and never early.
+// A wheel sorts dead blocks by the end of their leases, into slots of one tick each. A block is in the slot of the
+// tick in which its lease ends, and is taken out once that tick is over: up to a tick late, never early.
 type wheel struct {
 	slots [][]Place
-	tick  int64 // all slots up to this tick, exclusive, are empty
+	tick  int64 // all slots before this tick are empty
 	count int
 }
 
 const (
-	tickBits = 27 // a tick is 2^27 ns = 134 ms: leases are seconds
-	// wheelSlots is how many ticks ahead a lease may end: 137 s, twice the longest lease. What ends later is looked at after one turn.
+	tickBits = 27 // a tick is 2^27 ns = 134 ms; leases last seconds
+	// wheelSlots is the number of ticks that the wheel covers: 137 s, twice the longest lease. A block whose lease
+	// ends later is put back when its slot comes.
 	wheelSlots = 1024
 )
 
@@ -25,7 +26,7 @@ func (w *wheel) add(p Place, end, now int64) {
 	w.count++
 }
 
-// next takes a block out whose lease is over by now.
+// next takes out a block whose lease has ended by now.
 func (w *wheel) next(now int64, lease func(Place) int64) (Place, bool) {
 	for w.count > 0 && w.tick < now>>tickBits {
 		slot := &w.slots[w.tick%wheelSlots]

@@ -2,17 +2,18 @@ package circle
 
 import "slices"
 
-// An Assignment says which shards share the circle. While it changes, each part that goes from one shard to another is the old one's until the
-// pair of them is in Moved. So one small value says whose each hash is at any moment, and a change of it hands over all that goes from one
-// shard to another at once.
+// An Assignment says which shards share the circle. While it changes, each part that moves from one shard to another
+// belongs to the old one until the pair of both is in Moved. So one small value determines the owner of each hash at
+// any moment, and one change of it hands over all that moves between two shards at once.
 type Assignment struct {
-	Shards []uint32 `json:"shards"`          // in rising order
-	Next   []uint32 `json:"next,omitempty"`  // that shall share it; empty: nothing moves
-	Moved  []Pair   `json:"moved,omitempty"` // whose parts are the new owner's already
-	// Unused is the least number that no shard has had. A number is used once: a node that was away may have a file of the shard that had it.
+	Shards []uint32 `json:"shards"`          // in ascending order
+	Next   []uint32 `json:"next,omitempty"`  // the shards after the change; empty: nothing moves
+	Moved  []Pair   `json:"moved,omitempty"` // the parts of these pairs belong to the new owner already
+	// Unused is the least number that no shard has had. A number is never reused, because a node that was away may
+	// have a file of the shard that had it.
 	Unused uint32 `json:"unused,omitempty"`
-	// Change counts the changes that have begun. Two of them may have the same pairs: who has slept through the end of one must not take the next
-	// one for it.
+	// Change counts the changes that have begun. Two changes may have the same pairs; by the count, a node that
+	// missed the end of one change does not mistake the next change for it.
 	Change uint64 `json:"change,omitempty"`
 }
 
@@ -22,10 +23,10 @@ type Pair struct {
 	To   uint32 `json:"to"`
 }
 
-// A Move is what goes from one shard to another.
+// A Move is what moves from one shard to another.
 type Move struct {
 	Pair
-	Ranges []Range // in rising order
+	Ranges []Range // in ascending order
 	Moved  bool
 }
 
@@ -38,17 +39,18 @@ func First(n int) Assignment {
 	return a
 }
 
-// Moving reports whether the assignment changes.
+// Moving reports whether the assignment is changing.
 func (a *Assignment) Moving() bool { return len(a.Next) > 0 }
 
-// All returns the shards that share the circle or shall do so, in rising order.
+// All returns the shards before and after the change, in ascending order.
 func (a *Assignment) All() []uint32 {
 	all := slices.Concat(a.Shards, a.Next)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Owners returns the shards that a part of the circle belongs to, or did until its last part moved, in rising order.
+// Owners returns the shards that own a part of the circle, and those of Shards whose parts have all moved, in
+// ascending order.
 func (a *Assignment) Owners() []uint32 {
 	all := slices.Clone(a.Shards)
 	for _, p := range a.Moved {
@@ -58,12 +60,12 @@ func (a *Assignment) Owners() []uint32 {
 	return slices.Compact(all)
 }
 
-// Retired reports whether there was a shard with the number, and is none any more.
+// Retired reports whether a shard had the number and no longer exists.
 func (a *Assignment) Retired(number uint32) bool {
 	return number < a.Unused && !slices.Contains(a.All(), number)
 }
 
-// At returns whose each hash is.
+// At returns the circle with the present owner of each hash.
 func (a *Assignment) At(seed uint64) *Circle {
 	from := New(seed, a.Shards)
 	if !a.Moving() {
@@ -80,7 +82,7 @@ func (a *Assignment) At(seed uint64) *Circle {
 	return c
 }
 
-// Moves returns all that goes from one shard to another, in rising order of the pairs; nil if nothing does.
+// Moves returns all moves of the change, in ascending order of the pairs; nil if nothing moves.
 func (a *Assignment) Moves(seed uint64) (list []Move) {
 	if !a.Moving() {
 		return nil
@@ -117,8 +119,8 @@ func (a *Assignment) Moves(seed uint64) (list []Move) {
 	return list
 }
 
-// parts calls each for the parts of the circle that have one old owner and one new one, in rising order, with the last hash of each. What lies
-// behind the last of them belongs to the first one.
+// parts calls each, in ascending order, for the parts of the circle that have one old owner and one new one, with the
+// last hash of each. Hashes above the last part belong to the first part.
 func (a *Assignment) parts(seed uint64, from *Circle, each func(last uint64, p Pair)) {
 	to := New(seed, a.Next)
 	var ends []uint64
@@ -133,7 +135,8 @@ func (a *Assignment) parts(seed uint64, from *Circle, each func(last uint64, p P
 	}
 }
 
-// Done returns the assignment once the pair's parts are the new owner's. With the last pair nothing moves any more.
+// Done returns the assignment after the pair's parts have gone to the new owner. After the last pair, the change is
+// over.
 func (a *Assignment) Done(seed uint64, p Pair) Assignment {
 	next := *a
 	next.Moved = append(slices.Clone(a.Moved), p)
@@ -145,7 +148,7 @@ func (a *Assignment) Done(seed uint64, p Pair) Assignment {
 	return Assignment{Shards: a.Next, Unused: a.Unused, Change: a.Change}
 }
 
-// Sorted returns the ranges, of which no two have a hash in common, in rising order, and those that meet as one.
+// Sorted returns disjoint ranges in ascending order, with adjacent ones merged.
 func Sorted(ranges []Range) (list []Range) {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b Range) int {
@@ -164,7 +167,7 @@ func Sorted(ranges []Range) (list []Range) {
 	return list
 }
 
-// Rest returns the hashes that are in none of the ranges, which rise and do not meet.
+// Rest returns the hashes outside the ranges, which are ascending and disjoint.
 func Rest(ranges []Range) (rest []Range) {
 	from := uint64(0)
 	for _, r := range ranges {
@@ -178,7 +181,7 @@ func Rest(ranges []Range) (rest []Range) {
 	return append(rest, Range{from, ^uint64(0)})
 }
 
-// In reports whether a hash is in one of the ranges, which rise and do not meet.
+// In reports whether a hash is in one of the ranges, which are ascending and disjoint.
 func In(ranges []Range, h uint64) bool {
 	i, _ := slices.BinarySearchFunc(ranges, h, func(r Range, h uint64) int {
 		if r.Last < h {
@@ -189,12 +192,12 @@ func In(ranges []Range, h uint64) bool {
 	return i < len(ranges) && ranges[i].First <= h
 }
 
-// Meet reports whether one of the ranges has a hash from first to last.
+// Meet reports whether one of the ranges contains a hash from first to last.
 func Meet(ranges []Range, first, last uint64) bool {
 	return slices.ContainsFunc(ranges, func(r Range) bool { return r.First <= last && first <= r.Last })
 }
 
-// Run returns the last hash behind which another shard than the hash's follows.
+// Run returns the last hash, counted upwards from hash, before the owner changes.
 func (c *Circle) Run(hash uint64) (last uint64) {
 	owner, _ := c.Owner(hash)
 	i, _ := slices.BinarySearchFunc(c.points, hash, func(p point, h uint64) int {

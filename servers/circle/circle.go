@@ -1,5 +1,6 @@
-// Package circle says which shard a key belongs to, by consistent hashing: each shard has points on the circle of all hashes, and owns
-// what lies between a point and the one before it. When a shard comes or goes, only its own part of the keys moves.
+// Package circle determines the shard of a key by consistent hashing: each shard has points on the circle of all
+// hashes, and owns the hashes between each of its points and the point before it. When a shard is added or removed,
+// only its own part of the keys moves.
 package circle
 
 import (
@@ -9,11 +10,12 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Points is how many points a shard has. With more of them the shares are more even: with 128, the largest of eight shards has about
-// a fifth more than its part.
+// Points is the number of points of a shard. More: more even shares; with 128, the largest of eight shards has about
+// a fifth more than an eighth.
 const Points = 128
 
-// Hash returns the place of a key on the circle. The seed is the cluster's, drawn at random, so nobody can choose keys that meet.
+// Hash returns the place of a key on the circle. The seed is the cluster's, chosen at random, so nobody can construct
+// keys with equal hashes.
 func Hash(seed uint64, key []byte) uint64 {
 	if c, ok := ParseChunk(key); ok {
 		return xxh3.HashSeed(c.Key, seed) + 1 + uint64(c.Index)
@@ -21,7 +23,7 @@ func Hash(seed uint64, key []byte) uint64 {
 	return xxh3.HashSeed(key, seed)
 }
 
-// A Circle is a set of shards. It does not change, so any goroutine may use it.
+// A Circle is a set of shards. It is immutable, so any goroutine may use it.
 type Circle struct {
 	points []point
 }
@@ -31,7 +33,7 @@ type point struct {
 	shard uint32
 }
 
-// New returns the circle of the shards, each named once, in any order.
+// New returns the circle of the shards, each listed once, in any order.
 func New(seed uint64, shards []uint32) *Circle {
 	c := &Circle{points: make([]point, 0, len(shards)*Points)}
 	for _, s := range shards {
@@ -54,13 +56,14 @@ func New(seed uint64, shards []uint32) *Circle {
 	return c
 }
 
-// Owner returns the shard that a hash belongs to: that of the first point at or behind it. ok is false if the circle has no shards.
+// Owner returns the shard of a hash: that of the first point at or above the hash, wrapping around. ok is false if
+// the circle has no shards.
 func (c *Circle) Owner(hash uint64) (shard uint32, ok bool) {
 	if len(c.points) == 0 {
 		return 0, false
 	}
 	i, end := 0, len(c.points)
-	for i < end { // each request asks: slices.BinarySearchFunc takes twice the time
+	for i < end { // called for each request: slices.BinarySearchFunc takes twice the time
 		if mid := int(uint(i+end) >> 1); c.points[mid].hash < hash {
 			i = mid + 1
 		} else {
@@ -73,7 +76,7 @@ func (c *Circle) Owner(hash uint64) (shard uint32, ok bool) {
 // A Range is a part of the circle, both ends included.
 type Range struct{ First, Last uint64 }
 
-// Ranges returns what belongs to a shard, in rising order.
+// Ranges returns the parts of a shard, in ascending order.
 func (c *Circle) Ranges(shard uint32) []Range {
 	var rs []Range
 	add := func(first, last uint64) {
@@ -85,7 +88,7 @@ func (c *Circle) Ranges(shard uint32) []Range {
 	}
 	first := uint64(0)
 	for _, p := range c.points {
-		if p.hash < first { // a point where another one is already
+		if p.hash < first { // another point has the same hash
 			continue
 		}
 		if p.shard == shard {

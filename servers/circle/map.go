@@ -7,27 +7,27 @@ import (
 	"slices"
 )
 
-// MaxShards is the most shards of a map, and NoShard is the number of none of them.
+// MaxShards is the most shards of a map. NoShard is the number of no shard.
 const (
 	MaxShards = 4096
 	NoShard   = 1<<32 - 1
 )
 
-// ErrMalformed says that bytes are not what they should be, for errors.Is.
+// ErrMalformed reports bytes that do not decode, for errors.Is.
 var ErrMalformed = errors.New("malformed message")
 
 var le = binary.LittleEndian
 
-// Map says which shards there are, where, and whose each key is. It is what nodes tell their clients.
+// Map says which shards exist, their addresses, and which shard owns each key. Nodes send it to their clients.
 type Map struct {
-	Version uint32 // stands in the header of every answer; a higher one replaces a lower one
-	Seed    uint64 // of the hash of keys, drawn at random by the cluster
+	Version uint32 // in the header of every answer; a higher version replaces a lower one
+	Seed    uint64 // of the hash of keys; the cluster chose it at random
 	Shards  []Place
-	// Moving says whose each key is while parts of the circle move; else the shards share the circle, and it is the zero value.
+	// Moving gives the owners while parts of the circle move; else it is zero, and the shards share the circle.
 	Moving Assignment
 }
 
-// Circle returns whose each key is.
+// Circle returns the circle with the present owner of each key.
 func (m *Map) Circle() *Circle {
 	if m.Moving.Moving() {
 		return m.Moving.At(m.Seed)
@@ -42,18 +42,18 @@ func (m *Map) Circle() *Circle {
 // Place is one shard of a map.
 type Place struct {
 	Shard uint32
-	Addrs []string // of its node: "shm:/run/flashdbm/n1.sock", "tcp:10.0.0.1:7400"; any of them, the best first
+	Addrs []string // addresses of its node: "shm:/run/flashdbm/n1.sock", "tcp:10.0.0.1:7400"; any of them works, the best is first
 }
 
 const (
 	mapHead  = 16
 	maxAddrs = 16
-	// movingFollows, in the number of shards, says that what moves follows the places. While nothing moves, maps are what they have always been:
-	// clients and nodes of different versions understand each other.
+	// movingFollows, in the number of shards, says that the assignment follows the places. While nothing moves, maps
+	// have the older form, so that clients and nodes of different versions understand each other.
 	movingFollows = 1 << 31
 )
 
-// AppendBody appends the map.
+// AppendBody appends the encoded map.
 func (m *Map) AppendBody(b []byte) []byte {
 	b = le.AppendUint32(b, m.Version)
 	n := uint32(len(m.Shards))
@@ -86,7 +86,8 @@ func (m *Map) AppendBody(b []byte) []byte {
 	return b
 }
 
-// Parse decodes what AppendBody appends. The map has no part of it. Shards are in rising order, each once.
+// Parse decodes what AppendBody appends. The map keeps no part of body. Shards have to be in ascending order, each
+// once.
 func (m *Map) Parse(body []byte) error {
 	bad := func(what string) error { return fmt.Errorf("%w: a map of %d bytes: %s", ErrMalformed, len(body), what) }
 	if len(body) < mapHead {
@@ -131,7 +132,8 @@ func (m *Map) Parse(body []byte) error {
 	return nil
 }
 
-// parseMoving decodes what moves, and returns what is behind it. Whoever a key may belong to has a place.
+// parseMoving decodes the assignment, and returns the bytes behind it. Each shard that may own a key has to have a
+// place.
 func (m *Map) parseMoving(b []byte) (rest []byte, ok bool) {
 	word := func() (w uint32) {
 		if ok = len(b) >= 4; ok {

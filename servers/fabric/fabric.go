@@ -6,34 +6,36 @@ import (
 	"time"
 )
 
-// A Domain is one process's use of one provider. It hands out memory that peers may reach, queues that report completions, and
-// endpoints. All methods may be called by any goroutine.
+// A Domain is one process's use of one provider. It provides memory that peers may reach, queues that report
+// completions, and endpoints. Any goroutine may call its methods.
 type Domain interface {
 	// Caps says what the provider can do.
 	Caps() Caps
-	// Alloc returns n bytes of zeroed, page-aligned memory outside the Go heap that peers may reach as far as a says.
+	// Alloc returns n bytes of zeroed, page-aligned memory outside the Go heap, with the rights a for peers.
 	Alloc(n int, a Access) (Region, error)
-	// NewQueue returns a queue for at least depth completions. Endpoints that share it together post no more than that at a time.
+	// NewQueue returns a queue for at least depth completions. All endpoints that share the queue together have at
+	// most depth operations posted at a time.
 	NewQueue(depth int) (Queue, error)
-	// Listen accepts connections at an address whose form is the provider's.
+	// Listen accepts connections at an address. The provider defines the form of the address.
 	Listen(addr string) (Listener, error)
-	// Dial connects to an address at which a peer listens. The hello is shown to the peer, and the peer's own is returned.
+	// Dial connects to an address at which a peer listens. The peer sees hello, and Dial returns the peer's answer to
+	// it.
 	Dial(ctx context.Context, addr string, hello []byte, o EndpointOptions) (Endpoint, []byte, error)
-	// Close ends all that came from the domain: listeners, endpoints, queues, regions.
+	// Close closes everything that the domain has returned: listeners, endpoints, queues, regions.
 	Close() error
 }
 
 // Caps are the limits of a provider.
 type Caps struct {
-	OneSided  bool // a peer's Read or Write needs no work of the owner's process
-	MaxInline int  // most bytes of a Write or Send that may be posted with Inline
-	MaxSend   int  // most bytes of a Send
+	OneSided  bool // a peer's Read or Write needs no work of the process that owns the memory
+	MaxInline int  // bytes: the longest Write or Send that may be posted with Inline
+	MaxSend   int  // bytes: the longest Send
 }
 
 // Access says what peers may do with a region. The owner may always load and store.
 type Access uint8
 
-// The rights of peers. Local memory that only takes part in this process's own operations needs none.
+// The rights of peers. A region that only takes part in operations of its own process needs no rights.
 const (
 	RemoteRead Access = 1 << iota
 	RemoteWrite
@@ -41,61 +43,65 @@ const (
 
 // A Region is memory that operations can refer to.
 type Region interface {
-	// Bytes is the memory itself. It is valid until Close; to look at it later ends the process. What peers write is read with package
-	// words.
+	// Bytes returns the memory itself. It is valid until Close; an access after Close crashes the process. Bytes that
+	// peers write are read with package words.
 	Bytes() []byte
-	// Key is what a peer needs to reach the region.
+	// Key returns what a peer needs to reach the region.
 	Key() Key
-	// Fence ends the rights of all peers: when it returns, no operation of a peer on the region succeeds any more. Bytes stay readable
-	// by the owner.
+	// Fence ends the rights of all peers: once it has returned, no operation of a peer on the region succeeds. The
+	// owner can still read Bytes.
 	Fence() error
-	// Close fences the region, clears it and gives the memory back.
+	// Close fences the region, clears its memory and frees it.
 	Close() error
 }
 
-// A Key names a region to a peer. Whoever has a region's key can reach its memory, so it is handed only to peers that may. Its words
-// mean something to the provider alone; it has no pointer of this process in it that a peer could use otherwise.
+// A Key names a region to a peer. Any peer that has the key can reach the memory, so the owner gives the key only to
+// peers that may. Only the provider interprets the fields; the key holds no pointer of the owner's process that a
+// peer could misuse.
 type Key struct {
 	ID    uint64 // of the region, in its owner's domain
-	Rkey  uint64 // drawn at random
-	Nonce uint64 // drawn at random, of the owner's incarnation
-	Base  uint64 // where the provider finds the first byte
+	Rkey  uint64 // random
+	Nonce uint64 // random, one for each incarnation of the owner
+	Base  uint64 // the address of the first byte, as the provider counts addresses
 	Len   uint64 // bytes
 }
 
-// An Endpoint is one end of a reliable connection. Post may be called by one goroutine at a time; the rest by any.
+// An Endpoint is one end of a reliable connection. One goroutine at a time may call Post; any goroutine may call the
+// other methods.
 type Endpoint interface {
-	// Post starts operations in the order given and returns how many were taken. With ErrAgain w[n:] were not; the caller polls the
-	// queue and tries again. With an error that is ErrInvalid w[n] is wrong in itself, and nothing has happened to the endpoint. After
-	// the endpoint has ended nothing is taken, and the error is that of Err. The slice may be used again at once, the memory that the
-	// operations refer to once they are complete.
+	// Post starts operations in the order given and returns how many were taken. With ErrAgain the operations w[n:]
+	// were not taken: the caller polls the queue and tries again. With ErrInvalid the request w[n] is malformed, and
+	// the endpoint is unharmed. After the endpoint has ended, Post takes nothing and returns Err. The caller may
+	// reuse the slice at once, and the memory that the operations refer to once they are complete.
 	//
-	// An operation is under way, and counts for EndpointOptions.Depth and the depth of its queue, until its completion was polled;
-	// without Signal, until that of a later one of its endpoint was.
+	// An operation is under way, and counts against EndpointOptions.Depth and the depth of its queue, until its
+	// completion has been polled. An operation without Signal counts until the completion of a later operation of the
+	// same endpoint has been polled.
 	Post(w []WR) (n int, err error)
-	// Peer says who is at the other end.
+	// Peer describes the other end.
 	Peer() Peer
-	// Done is closed when the endpoint has ended, by Close or by its first failure; Err then says why, and is nil before. All operations
-	// that were posted complete, those behind the first failure, and all that Close finds under way, with ErrFlushed; they have when Done
-	// is closed. The peer's endpoint ends too.
+	// Done is closed when the endpoint has ended, by Close or by its first failure. Err then returns the reason, and
+	// nil before. All posted operations have completed when Done is closed: those behind the first failure, and all
+	// that were under way at Close, with ErrFlushed. The peer's endpoint ends too.
 	Done() <-chan struct{}
 	Err() error
 	Close() error
 }
 
-// A Reader is an Endpoint whose peer's memory any goroutine can read by itself, beside Post and other Readers, and without a queue: where a Read is a
-// copy that the initiator makes, work requests and completions cost more than the copy.
+// A Reader is an Endpoint through which any goroutine can read the peer's memory directly, concurrently with Post and
+// with other callers of ReadNow, and without a queue. It exists because, where a Read is a copy that the initiator
+// makes, work requests and completions cost more than the copy.
 type Reader interface {
 	Endpoint
-	// ReadNow copies len(dst) bytes at off of the peer's region to dst, which may be any memory, and returns when that is done. It
-	// promises what a Read does. An error leaves the endpoint as it is: ErrAgain says that a Read of the region has to be posted first, and
-	// any other one what such a Read would fail with.
+	// ReadNow copies len(dst) bytes at offset off of the peer's region to dst, which may be any memory, and returns
+	// when the copy is done. It guarantees what a Read guarantees. An error does not end the endpoint: ErrAgain means
+	// that a Read of the region has to be posted first; any other error is the one with which such a Read would fail.
 	ReadNow(dst []byte, k Key, off uint64) error
 }
 
 // EndpointOptions are set when a connection is made.
 type EndpointOptions struct {
-	Send, Recv Queue // where the completions of Read, Write and Send, and of Recv, are reported; may be the same queue
+	Send, Recv Queue // queues for the completions of Read, Write and Send, and for those of Recv; may be the same queue
 	Depth      int   // most operations under way at a time; 0 for the provider's default
 	Recvs      int   // most Recvs posted at a time; 0 for the provider's default
 }
@@ -103,15 +109,16 @@ type EndpointOptions struct {
 // Peer describes the other end of an endpoint.
 type Peer struct {
 	Addr        string
-	Incarnation uint64 // drawn at random by the peer's domain when it was opened
+	Incarnation uint64 // random; the peer's domain chose it when it was opened
 }
 
 // Op is what a work request asks for.
 type Op uint8
 
-// The operations. Read and Write move Local[LOff:LOff+LLen] from or to the peer's memory at ROff of the region with key Remote. A Read or
-// Write of no bytes looks neither at Local nor at Remote; a Write of no bytes with Notify is a bell. A Send takes one Recv of the peer,
-// and fails with ErrAccess if that has less room than the Send has bytes; a Recv always has a completion.
+// The operations. Read and Write move Local[LOff:LOff+LLen] from or to the peer's memory at ROff of the region with
+// key Remote. A Read or Write of no bytes ignores Local and Remote; a Write of no bytes with Notify only wakes the
+// peer. A Send consumes one Recv of the peer, and fails with ErrAccess if that Recv has less room than the Send has
+// bytes. A Recv always has a completion.
 const (
 	Read Op = 1 + iota
 	Write
@@ -123,12 +130,13 @@ const (
 type Flags uint8
 
 const (
-	// Signal asks for a completion. An operation without it is complete when a later one of its endpoint with it is. A failure is
-	// reported all the same.
+	// Signal asks for a completion. An operation without Signal is complete when a later operation of its endpoint
+	// with Signal is complete. A failure is reported with or without Signal.
 	Signal Flags = 1 << iota
-	// Notify wakes the peer once the Write has been placed: the queue of its endpoint's Recv.
+	// Notify wakes the peer once the Write has been placed: it notifies the queue of the peer's Recvs.
 	Notify
-	// Inline takes the bytes during Post: the memory may be used again as soon as that returns. At most Caps.MaxInline bytes.
+	// Inline copies the bytes during Post: the caller may reuse the memory as soon as Post returns. At most
+	// Caps.MaxInline bytes.
 	Inline
 )
 
@@ -140,7 +148,7 @@ type WR struct {
 	Local Region
 	LOff  uint64 // bytes
 	LLen  uint64 // bytes
-	// Remote and ROff (bytes) are of Read and Write only.
+	// Only Read and Write use Remote and ROff (bytes).
 	Remote Key
 	ROff   uint64
 }
@@ -149,18 +157,19 @@ type WR struct {
 type WC struct {
 	ID  uint64
 	Op  Op
-	Len uint32 // bytes moved; of a Recv, those of the Send that it took
+	Len uint32 // bytes moved; for a Recv, the length of the Send that consumed it
 	Err error  // nil, or one of the errors of this package
 }
 
-// A Queue reports completions of any number of endpoints. One goroutine uses it, Wake apart.
+// A Queue reports the completions of any number of endpoints. One goroutine uses it, but any goroutine may call Wake.
 type Queue interface {
-	// Poll takes completions, as many as there are and fit. It never blocks.
+	// Poll copies completions to dst, oldest first, and returns their number. It never blocks.
 	Poll(dst []WC) int
-	// Wait returns nil as soon as there is a completion, or a peer has notified an endpoint of the queue since the last Wait returned.
-	// It looks spin times before it sleeps. It may now and then return nil without such a reason.
+	// Wait returns nil once there is a completion, or once a peer has notified an endpoint of the queue since the
+	// last Wait returned. It checks spin times before it sleeps. It may occasionally return nil without such a
+	// reason.
 	Wait(ctx context.Context, spin int) error
-	// Wake makes the Wait that is under way, or else the next one, return nil. Any goroutine of this process may call it.
+	// Wake makes the Wait under way, or else the next one, return nil. Any goroutine of this process may call it.
 	Wake()
 	Close() error
 }
@@ -173,21 +182,22 @@ type Listener interface {
 	Close() error
 }
 
-// An Incoming is a connection that a peer has asked for. The owner reads the hello first: it decides who serves the peer, hence with
-// which queues, and what the answer is. One of Accept and Reject is called, once; the peer's Dial waits for it.
+// An Incoming is a connection that a peer has asked for. The owner reads Hello first and decides which goroutine
+// serves the peer, hence with which queues, and what to answer. It calls either Accept or Reject, once; the peer's
+// Dial waits for that.
 type Incoming interface {
 	// Hello is what the peer gave to Dial, at most MaxHello bytes.
 	Hello() []byte
-	// Accept makes the connection. The answer, at most MaxHello bytes, is returned by the peer's Dial.
+	// Accept establishes the connection. The peer's Dial returns the answer, of at most MaxHello bytes.
 	Accept(o EndpointOptions, answer []byte) (Endpoint, error)
-	// Reject refuses it. The peer's Dial returns an error that is ErrRefused and shows the reason.
+	// Reject refuses the connection. The peer's Dial returns an error that is ErrRefused and contains the reason.
 	Reject(reason string) error
 }
 
-// Timeout is how long an operation waits for a peer that does not answer, and a Send for a Recv.
+// Timeout is how long an operation waits for a peer that does not answer, and how long a Send waits for a Recv.
 const Timeout = time.Second
 
-// MaxHello is the most bytes of a hello and of its answer.
+// MaxHello is the greatest length of a hello and of its answer, in bytes.
 const MaxHello = 1024
 
 // The errors of operations and endpoints. They are matched with errors.Is.

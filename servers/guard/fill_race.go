@@ -4,8 +4,8 @@ package guard
 
 import "encoding/binary"
 
-// fill does what the other fill does, word by word as the peer's side of fabric/mem loads them, so that the race detector finds
-// only races that are none of these.
+// fill does the same word by word, as the peer's side of fabric/mem loads the words, so that the race detector does
+// not report these intended races.
 func fill(dst []byte, parts ...[]byte) {
 	var all []byte
 	for _, p := range parts {

@@ -18,7 +18,7 @@ const (
 
 // Flags of an item.
 const (
-	// Removed marks an item that says that its key has no value. It is never shown: its guardian stays 0.
+	// Removed marks an item that records that its key has no value. It is never shown: its guardian stays 0.
 	Removed uint16 = 1 << iota
 	// Manifest marks a value that lists chunks, which hold the client's value.
 	Manifest
@@ -32,7 +32,7 @@ var (
 	ErrOtherKey = errors.New("guard: the item is of another key")
 )
 
-// An Item is what a place holds. Key and Value point into the memory that the item was parsed from.
+// An Item is the content of a place. Key and Value point into the memory that the item was parsed from.
 type Item struct {
 	Flags   uint16
 	Version uint64
@@ -41,14 +41,15 @@ type Item struct {
 	Value   []byte
 }
 
-// Size returns the bytes that an item with such a key and value takes, its guardian included. It is a multiple of WordSize.
+// Size returns the size in bytes of an item with such a key and value, guardian included. It is a multiple of
+// WordSize.
 func Size(klen, vlen int) int { return bodySize(klen, vlen) + WordSize }
 
-// bodySize is the part of the item that the guardian is the hash of.
+// bodySize is the size of the part of the item that the guardian covers.
 func bodySize(klen, vlen int) int { return (HeaderSize + klen + vlen + WordSize - 1) &^ (WordSize - 1) }
 
-// Build writes the item to dst, which has Size bytes and begins at a multiple of WordSize, and returns the guardian that Show will
-// need. Peers that still Read the place see a guardian of 0 from the first word on.
+// Build writes the item to dst, which has Size bytes and begins at a multiple of WordSize, and returns the guardian
+// for Show. Build sets the guardian in dst to 0 before it writes anything else.
 func Build(dst []byte, it *Item) (guardian uint64) {
 	klen, vlen := len(it.Key), len(it.Value)
 	if len(dst) != Size(klen, vlen) {
@@ -66,19 +67,19 @@ func Build(dst []byte, it *Item) (guardian uint64) {
 	return hash(dst[:end])
 }
 
-// Show makes the item at b current for peers. The guardian is what Build has returned.
+// Show makes the item at b current for peers. guardian is the result of Build.
 func Show(b []byte, guardian uint64) { storeWord(b[len(b)-WordSize:], guardian) }
 
-// Hide ends that. No Read that begins after it returns finds the item current.
+// Hide ends what Show began: no Read that begins after Hide returns finds the item current.
 func Hide(b []byte) { storeWord(b[len(b)-WordSize:], 0) }
 
 // Shown reports whether the item at b is current for peers.
 func Shown(b []byte) bool { return binary.LittleEndian.Uint64(b[len(b)-WordSize:]) != 0 }
 
-// Of returns the guardian of the item at b, which Build has filled.
+// Of returns the guardian of the item at b, as Build returned it.
 func Of(b []byte) (guardian uint64) { return hash(b[:len(b)-WordSize]) }
 
-// Parse returns the item at b, which the caller owns and Build has filled. b may be longer than the item.
+// Parse returns the item at b. The caller owns the memory, and Build has filled it. b may be longer than the item.
 func Parse(b []byte) Item {
 	klen := int(binary.LittleEndian.Uint16(b))
 	vlen := int(binary.LittleEndian.Uint32(b[4:]))
@@ -88,13 +89,14 @@ func Parse(b []byte) Item {
 	}
 }
 
-// Bytes returns the part of b, which begins with an item that the caller owns, that is the item.
+// Bytes returns the item's part of b. The caller owns b, which begins with an item.
 func Bytes(b []byte) []byte {
 	n := Size(int(binary.LittleEndian.Uint16(b)), int(binary.LittleEndian.Uint32(b[4:])))
 	return b[:n:n]
 }
 
-// SizeOf returns the size of the item that begins at b, as its header says. ok is false if b is too short for it. b may be any bytes.
+// SizeOf returns the size of the item at the beginning of b, by its header. ok is false if b is too short. b may hold
+// any bytes.
 func SizeOf(b []byte) (n int, ok bool) {
 	if len(b) < HeaderSize {
 		return 0, false
@@ -107,8 +109,9 @@ func SizeOf(b []byte) (n int, ok bool) {
 	return n, n <= len(b)
 }
 
-// Verify returns the item in b, a copy that a Read has brought, if the copy proves that it is whole, was current within the Read, and is
-// of the key. b is exactly what the pointer said. Any bytes are allowed: what proves nothing is ErrStale, or ErrOtherKey.
+// Verify returns the item in b, a copy made by a Read, if the copy proves that it is whole, was current within the
+// Read, and has the given key. b has the length that the pointer gave. b may hold any bytes: a copy without proof
+// gives ErrStale, another key ErrOtherKey.
 func Verify(b, key []byte) (Item, error) {
 	if len(b) < Size(0, 0) || len(b)%WordSize != 0 {
 		return Item{}, ErrStale
@@ -128,8 +131,8 @@ func Verify(b, key []byte) (Item, error) {
 	return it, nil
 }
 
-// Sum is the hash of a value that lies in chunks, see package hydra.
+// Sum returns the hash of a value that is stored in chunks; see package hydra.
 func Sum(value []byte) uint64 { return xxh3.Hash(value) }
 
-// hash is never 0, which a guardian keeps for what is not current.
+// hash is never 0, the guardian of an item that is not current.
 func hash(body []byte) uint64 { return max(1, xxh3.Hash(body)) }

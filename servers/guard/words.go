@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// storeWord stores eight bytes at b, a multiple of eight, at once: a peer reads the old word or the new one. What the caller stored
-// before is seen by who sees the new word.
+// storeWord stores eight bytes at b, an aligned address, at once: a peer reads the old word or the new one. A peer
+// that sees the new word sees all earlier stores of the caller.
 func storeWord(b []byte, v uint64) {
 	p := unsafe.Pointer(unsafe.SliceData(b[:WordSize]))
 	if uintptr(p)%WordSize != 0 {

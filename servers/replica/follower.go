@@ -5,71 +5,76 @@ import (
 	"slices"
 )
 
-// State is the state machine of a secondary: it has what the entries say. All calls are the follower's thread's.
+// State is the state machine of a secondary, which applies the entries. Only the follower's thread calls it.
 type State interface {
-	// Yield is called before the member follows a primary: if it takes itself for the primary, it is none any more.
+	// Yield is called before the member follows a primary: a member that believes to be the primary gives that up.
 	Yield()
-	// Merge applies an entry; false: there is no room for it now. The body is not kept.
+	// Merge applies an entry; false: there is no room now. It does not keep body.
 	Merge(seq, term uint64, body []byte) bool
-	// Forget begins a copy: the state becomes empty, as of the entry. header is what the primary's Source has said.
+	// Forget begins a copy: the state becomes empty, as of the entry seq. header is the Header of the primary's
+	// Source.
 	Forget(seq uint64, terms []Term, header []byte) error
-	// Piece applies a part of a copy; false: there is no room for it now. What Merge has applied is newer.
+	// Piece applies a part of a copy; false: there is no room now. Entries that Merge has applied are newer than the
+	// piece.
 	Piece(body []byte) bool
-	// Whole makes the copy, which ends with the entry, what the member has from now on; false: not yet. It is called again and again once all of
-	// the copy has come.
+	// Whole makes the copy, which ends with entry mark, the member's state; false: not yet. It is called again and
+	// again once all of the copy has arrived.
 	Whole(mark uint64) bool
-	// Synced returns the newest entry that is durable here; in memory mode the newest one that was merged.
+	// Synced returns the newest entry that is durable here; in memory mode the newest merged entry.
 	Synced() uint64
-	// Room returns how many bytes may still be put. ok is false while the state cannot go on: then the primary is not answered, and goes on
-	// without this member.
+	// Room returns how many bytes may still be put. ok is false while the state cannot go on: then the follower does
+	// not answer, and the primary goes on without this member.
 	Room() (bytes uint64, ok bool)
 }
 
 // FollowerOptions configure a Follower.
 type FollowerOptions struct {
 	Memory   Allocator
-	RingSize int // bytes; as large as the logs of all members
+	RingSize int // bytes; equal to the size of the logs of all members
 	Log      *Log
 	State    State
-	Eager    bool // progress is told without being asked: strict and sync mode wait for it
+	Eager    bool // progress is reported without an ask: strict and sync mode wait for it
 }
 
-// A Follower is a member as a secondary: it has a ring of the primary that it follows. One thread uses it.
+// A Follower is a member in the role of a secondary: it owns the ring into which the primary Writes. One thread uses
+// it.
 type Follower struct {
 	o      FollowerOptions
 	log    *Log
-	link   Link // of the primary that is followed, nil if there is none
+	link   Link // to the primary that is followed, nil if there is none
 	ring   *ring
-	term   uint64 // of the primary that was followed last
-	barred uint64 // nothing below this term is granted, taken or reigned
-	order  uint64 // revision of the record that the order was given from which has raised barred; 0: something else has
+	term   uint64 // of the primary that was last followed
+	barred uint64 // no grant, entry or reign of a lower term is accepted
+	order  uint64 // revision of the record named by the stop order that raised barred; 0: something else raised it
 	known  uint64 // revision of the record that this member knows
-	stopAt int64  // by the member's clock: the last stop, or its start
-	fenced bool   // the ring takes nothing more: it is drained, and then given up
+	stopAt int64  // by the member's clock: the last stop, or the start
+	fenced bool   // the ring accepts no more Writes: it is drained, and then dropped
 
-	asked  []Link   // have not made an offer yet
-	waits  Link     // its offer waits until the last ring is drained
-	offer  Message  // that offer
-	stops  []uint64 // revisions whose stop has not been answered
-	begun  bool     // KindStart has come on this link
-	copies bool     // a copy is on its way: what there is is a part of it
-	mark   uint64   // of the copy: it is whole with this entry; 0: not known yet
-	piece  []byte   // that found no room
-	heldP  bool     // there is such a piece
-	told   [2]uint64
+	asked  []Link    // links on which no offer has come yet
+	waits  Link      // the link whose offer waits until the last ring is drained
+	offer  Message   // that offer
+	stops  []uint64  // revisions of stop orders that have not been answered
+	begun  bool      // KindStart has arrived on this link
+	copies bool      // a copy is under way: the state is a part of it
+	mark   uint64    // the entry with which the copy is whole; 0: not known yet
+	piece  []byte    // a piece for which there was no room
+	heldP  bool      // piece is set
+	told   [2]uint64 // the progress last reported: newest entry, synced entry
 }
 
-// NewFollower returns a follower whose state has all entries that the log has. start is the present time by the member's clock.
+// NewFollower returns a follower whose state has all entries of the log. start is the present time by the member's
+// clock.
 func NewFollower(o FollowerOptions, start int64) *Follower {
 	return &Follower{o: o, log: o.Log, stopAt: start}
 }
 
-// Offered gives the follower a link on which somebody wants to be its primary.
+// Offered gives the follower a link on which a member offers to be its primary.
 func (f *Follower) Offered(l Link) { f.asked = append(f.asked, l) }
 
-// Know tells of a record that was read: an order to stop that was given from an older one is void. One that was obeyed has come to nothing if the record has changed and
-// the term goes on: the change to the next term would have been made from the revision that the order names, and never will be. If the member went on to obey, nobody
-// would follow a primary whose term no failover ends, as that one is alone in its set by then.
+// Know tells of a record that was read; orders to stop that name an older record become invalid. An order that was
+// obeyed is undone if the record has changed and its term goes on: the change to the next term would have been made
+// from the revision that the order names, and can no longer happen. If the member went on obeying, no member would
+// follow a primary whose term no failover ends, because that primary is alone in its set by then.
 func (f *Follower) Know(rec *Record) {
 	f.known = max(f.known, rec.Revision)
 	if f.order != 0 && rec.Revision > f.order && rec.Term < f.barred {
@@ -77,7 +82,7 @@ func (f *Follower) Know(rec *Record) {
 	}
 }
 
-// Bar makes sure that nothing below the term is granted or taken from now on.
+// Bar makes sure that nothing of a lower term is granted or accepted from now on.
 func (f *Follower) Bar(term uint64, now int64) {
 	if term <= f.barred {
 		return
@@ -88,12 +93,13 @@ func (f *Follower) Bar(term uint64, now int64) {
 	}
 }
 
-// Barred returns the lowest term that this member may reign in, and StopAt when it was told so, by its clock.
+// Barred returns the lowest term in which this member may reign. StopAt returns when that term was raised, by the
+// member's clock.
 func (f *Follower) Barred() uint64 { return f.barred }
 func (f *Follower) StopAt() int64  { return f.stopAt }
 
-// Stop obeys the order to follow nobody of the record's term any more. It returns false if the order is void. The answer is Report, once
-// Stopped returns the order's revision.
+// Stop obeys the order to follow no primary of the record's term. It returns false if the order is invalid. The
+// answer is Report, once Stopped returns the order's revision.
 func (f *Follower) Stop(rec *Record, now int64) bool {
 	if rec.Revision < f.known || rec.Term+1 < f.barred {
 		return false
@@ -113,7 +119,7 @@ func (f *Follower) Stop(rec *Record, now int64) bool {
 	return true
 }
 
-// Stopped returns the revisions of orders to stop that can be answered with Report now, each once.
+// Stopped returns the revisions of stop orders that can now be answered with Report, each once.
 func (f *Follower) Stopped() (revisions []uint64) {
 	if f.ring == nil {
 		revisions, f.stops = f.stops, nil
@@ -121,25 +127,25 @@ func (f *Follower) Stopped() (revisions []uint64) {
 	return revisions
 }
 
-// A Report is what a member says that was stopped.
+// A Report is the answer of a stopped member.
 type Report struct {
 	Seq   uint64 // newest entry
-	Term  uint64 // in which it was made
-	Whole bool   // else it has a part of a copy only
+	Term  uint64 // in which the newest entry was made
+	Whole bool   // else the member has only a part of a copy
 }
 
-// Report returns the follower's.
+// Report returns the follower's report.
 func (f *Follower) Report() Report {
 	return Report{Seq: f.log.Last(), Term: f.log.TermAt(f.log.Last()), Whole: !f.copies}
 }
 
-// Spoil says that the state may have entries that no primary will ever have: it is worth as much as a part of a copy.
+// Spoil records that the state may have entries that no primary will ever have: it counts as a part of a copy.
 func (f *Follower) Spoil() { f.copies, f.mark = true, 0 }
 
-// Whole reports whether the state is no part of a copy.
+// Whole reports whether the state is more than a part of a copy.
 func (f *Follower) Whole() bool { return !f.copies }
 
-// retire fences the ring and gives the link up. What is in the ring is merged by later steps (invariant 2).
+// retire fences the ring and closes the link. Later steps merge the entries in the ring (invariant 2).
 func (f *Follower) retire() {
 	if f.ring == nil || f.fenced {
 		return
@@ -150,13 +156,13 @@ func (f *Follower) retire() {
 	f.link = nil
 }
 
-// drop gives the ring's memory back, once it is drained.
+// drop frees the ring, which has been drained.
 func (f *Follower) drop() {
 	f.ring.region.Close()
 	f.ring, f.fenced, f.begun = nil, false, false
 }
 
-// Close gives up what the follower has of the fabric. What is in the ring is lost.
+// Close frees the follower's ring and closes its links. Entries in the ring are lost.
 func (f *Follower) Close() {
 	f.retire()
 	if f.ring != nil {
@@ -170,7 +176,7 @@ func (f *Follower) Close() {
 	f.asked, f.waits = nil, nil
 }
 
-// Step merges what has come and answers. worked is false if there was nothing to do.
+// Step merges new entries and answers the primary. worked is false if there was nothing to do.
 func (f *Follower) Step(now int64) (worked bool) {
 	worked = f.merge()
 	if f.link != nil && f.link.Err() != nil {
@@ -186,7 +192,7 @@ func (f *Follower) Step(now int64) (worked bool) {
 	if f.copies && f.mark != 0 && !f.heldP && f.log.Last() >= f.mark && f.o.State.Whole(f.mark) {
 		f.copies, f.mark = false, 0
 		if f.link != nil {
-			f.answer(0) // the primary waits for it
+			f.answer(0) // the primary waits for the news
 		}
 		worked = true
 	}
@@ -194,7 +200,8 @@ func (f *Follower) Step(now int64) (worked bool) {
 	return worked
 }
 
-// mergeAtOnce is how many entries are merged in one step: some milliseconds, within which no ask is answered.
+// mergeAtOnce is the most entries merged in one step: some milliseconds of work, during which no ask is answered.
+// Smaller: more steps for the same entries.
 const mergeAtOnce = 1024
 
 func (f *Follower) merge() (worked bool) {
@@ -213,7 +220,8 @@ func (f *Follower) merge() (worked bool) {
 	return worked
 }
 
-// drained reports whether a fenced ring has nothing that could be merged. Where KindStart has not come, the primary counts nothing as placed.
+// drained reports whether a fenced ring has no entry left to merge. Before KindStart, the primary counts nothing as
+// placed.
 func (f *Follower) drained() bool {
 	if !f.begun {
 		return true
@@ -222,7 +230,7 @@ func (f *Follower) drained() bool {
 	return !more
 }
 
-// offers looks at those who want to be the primary.
+// offers handles offers of members that want to be the primary.
 func (f *Follower) offers(now int64) (worked bool) {
 	for i := 0; i < len(f.asked); i++ {
 		l := f.asked[i]
@@ -260,7 +268,7 @@ func (f *Follower) offers(now int64) (worked bool) {
 	return true
 }
 
-// accept follows the primary that has made an offer. There is no ring.
+// accept follows the primary that made the offer m. There is no ring.
 func (f *Follower) accept(l Link, m *Message) (err error) {
 	f.o.State.Yield()
 	if f.ring, err = newRing(f.o.Memory, f.o.RingSize); err != nil {
@@ -279,7 +287,7 @@ func (f *Follower) accept(l Link, m *Message) (err error) {
 	return nil
 }
 
-// listen does what the primary says.
+// listen handles the messages of the primary.
 func (f *Follower) listen(now int64) (worked bool) {
 	if f.heldP && f.link != nil && f.o.State.Piece(f.piece) {
 		f.heldP = false
@@ -333,7 +341,7 @@ func (f *Follower) hear(m *Message) error {
 	return nil
 }
 
-// answer tells how far this member is, and grants the ask of the time; 0 for none.
+// answer reports this member's progress, and grants the ask that was sent at time; 0: no ask.
 func (f *Follower) answer(time int64) {
 	room, ok := f.o.State.Room()
 	if !ok {
@@ -350,17 +358,17 @@ func (f *Follower) answer(time int64) {
 	f.link.Send(&a)
 }
 
-// tell tells of progress that somebody waits for.
+// tell reports progress for which the primary waits.
 func (f *Follower) tell() {
 	if f.o.Eager && f.link != nil && f.begun && f.told != [2]uint64{f.log.Last(), f.o.State.Synced()} {
 		f.answer(0)
 	}
 }
 
-// Idle reports whether the follower has no ring, so nothing that it could merge.
+// Idle reports whether the follower has no ring, hence no entries to merge.
 func (f *Follower) Idle() bool { return f.ring == nil }
 
-// Following returns the term of the primary that this member has a ring of, 0 for none.
+// Following returns the term of the primary that Writes to this member's ring, 0 for none.
 func (f *Follower) Following() uint64 {
 	if f.ring == nil || f.fenced {
 		return 0
@@ -368,7 +376,8 @@ func (f *Follower) Following() uint64 {
 	return f.term
 }
 
-// Placed returns how many whole entries lie in the ring that are not merged yet. It is for checks, and looks at all of them.
+// Placed returns the number of whole entries in the ring that are not merged yet. It is for checks, and reads all of
+// them.
 func (f *Follower) Placed() (n uint64) {
 	if f.ring == nil || !f.begun {
 		return 0

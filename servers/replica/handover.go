@@ -2,33 +2,36 @@ package replica
 
 import "time"
 
-// A handover is how far a primary is that gives its reign to a member of the set, without a pause that a client would notice:
+// A handover is the progress of a primary that gives its reign to a member of the set, without a pause that clients
+// would notice. Its steps:
 //
-//	yields  no tenure is passed on any more. Requests are served as before, until all that was passed on has ended
-//	closed  no request is polled. What was decided is committed, shown and answered, and the heir merges it
-//	asks    the record of the next term, with the heir as its primary, is proposed. Nothing that was read is told before a record says
+//	yields  no tenure is passed on. Requests are served as before, until all tenure that was passed on has ended
+//	closed  no request is polled. Decided entries are committed, shown and answered, and the heir merges them
+//	asks    the record of the next term, with the heir as its primary, is proposed. No read is answered before a
+//	        record says
 //	        who reigns
 //
-// Where the heir does not have all soon enough, requests are taken again, and the second step is tried once more later. In the third one the
-// record decides.
+// If the heir does not have all entries soon enough, the primary takes requests again, and later retries the second
+// step. In the third step the record decides.
 type handover struct {
 	heir   string // "" if there is no handover
 	stays  bool   // this member stays in the set
 	since  int64  // when it began to yield
 	closed int64  // when it closed; 0: not yet
 	asks   bool
-	again  int64 // the next one begins no earlier
+	again  int64 // earliest time of the next handover
 }
 
 const (
-	// closedFor is how long requests wait for the heir before they are taken again. With a shorter time a slow sync makes it try again, with a
-	// longer one clients notice.
+	// closedFor is how long requests wait for the heir before they are served again. Smaller: a slow sync causes a
+	// retry. Larger: clients notice the pause.
 	closedFor = int64(300 * time.Millisecond)
-	// handAgain is how soon it is tried again.
+	// handAgain is the pause before a retry.
 	handAgain = int64(time.Second)
 )
 
-// HandOver begins to give the reign to a member of the set, and reports whether that is under way. stays: this member stays in the set.
+// HandOver begins to give the reign to a member of the set, and reports whether a handover is under way. stays: this
+// member stays in the set.
 func (r *Reign) HandOver(heir string, stays bool) bool {
 	if r.hand.heir != "" {
 		return true
@@ -46,11 +49,11 @@ func (r *Reign) ready(m *member) bool {
 	return r.rec.Has(m.name) && m.state == follows && m.begun && m.whole && !m.leaves && r.now-m.granted < joinsWithin
 }
 
-// Yields reports whether nobody may be told of tenure any more, and Closed whether no request may be polled.
+// Yields reports whether no tenure may be passed on, and Closed whether no request may be polled.
 func (r *Reign) Yields() bool { return r.hand.heir != "" }
 func (r *Reign) Closed() bool { return r.hand.closed != 0 }
 
-// hands goes on with a handover.
+// hands continues a handover.
 func (r *Reign) hands() {
 	h := &r.hand
 	if h.heir == "" || h.asks {
@@ -61,13 +64,14 @@ func (r *Reign) hands() {
 	case m == nil || !r.ready(m):
 		r.hand = handover{again: r.now + handAgain}
 	case h.closed != 0 && r.now-h.closed > closedFor:
-		h.closed, h.since = 0, r.now+handAgain-StopWait // it still yields: what it waits for is a better moment
+		h.closed, h.since = 0, r.now+handAgain-StopWait // it still yields, and waits for a better moment
 	case h.closed == 0 && r.now-h.since >= StopWait:
 		h.closed = r.now
 	}
 }
 
-// Still says that all that was decided is shown and answered. If the heir has it too, the record of the next term is proposed.
+// Still reports that all decided entries are shown and answered. If the heir has them too, Still proposes the record
+// of the next term.
 func (r *Reign) Still() {
 	h := &r.hand
 	if h.closed == 0 || h.asks || r.over {

@@ -19,28 +19,28 @@ const (
 	frameHead = 24
 	frameTail = 8
 	minFrame  = frameHead + frameTail
-	// skipSize stands where a frame has the size of its body, if nothing more comes before the end of the lap.
+	// skipSize replaces the size of a body in a frame that says that nothing more comes before the end of the lap.
 	skipSize = 1<<32 - 1
 )
 
-// ErrTooLarge says that an entry has more bytes than the log can hold, for errors.Is.
+// ErrTooLarge reports an entry that is larger than the log can hold, for errors.Is.
 var ErrTooLarge = errors.New("replica: the entry is larger than the log")
 
-// frameSize returns the bytes of a frame whose body has n.
+// frameSize returns the size of a frame with a body of n bytes.
 func frameSize(n int) uint64 { return uint64(frameHead + (n+7)&^7 + frameTail) }
 
-// A Log has the newest entries of a shard in frames. One thread uses it.
+// A Log has the newest entries of a shard, in frames. One thread uses it.
 type Log struct {
 	region fabric.Region
 	mem    []byte
 	seq    uint64   // newest entry in the memory
 	head   uint64   // position behind it
-	keep   uint64   // what lies here and behind must not be overwritten; meaningless while free
-	free   bool     // nothing has to be kept
+	keep   uint64   // bytes from this position on must not be overwritten; ignored while free
+	free   bool     // no bytes have to be kept
 	first  uint64   // entry of starts[0]
-	starts []uint64 // by entry: the position at which its reader expects it. Some may be overwritten already
+	starts []uint64 // for each entry, the position at which its reader expects it. Some may be overwritten already
 	terms  []Term   // of all entries
-	queue  []queued // entries that found no room
+	queue  []queued // entries that wait for room
 }
 
 type queued struct {
@@ -48,7 +48,7 @@ type queued struct {
 	body []byte
 }
 
-// NewLog returns a log that has nothing, as if it had all entries up to seq. size is in bytes, a multiple of 4096.
+// NewLog returns an empty log whose next entry is seq+1. size is in bytes, a multiple of 4096.
 func NewLog(d Allocator, size int, seq uint64, terms []Term) (*Log, error) {
 	r, err := d.Alloc(size, 0)
 	if err != nil {
@@ -57,31 +57,32 @@ func NewLog(d Allocator, size int, seq uint64, terms []Term) (*Log, error) {
 	return &Log{region: r, mem: r.Bytes(), seq: seq, first: seq + 1, free: true, terms: slices.Clone(terms)}, nil
 }
 
-// An Allocator is the part of a fabric.Domain that gives memory.
+// An Allocator is the part of a fabric.Domain that allocates memory.
 type Allocator interface {
 	Alloc(n int, a fabric.Access) (fabric.Region, error)
 }
 
-// Size returns how many bytes the log has, and each ring that entries of it go to.
+// Size returns the size of the log, and of each ring to which its entries go, in bytes.
 func (l *Log) Size() int { return len(l.mem) }
 
-// Last returns the newest entry's number, whether it is in the memory or waits for room.
+// Last returns the number of the newest entry, in the memory or waiting for room.
 func (l *Log) Last() uint64 { return l.seq + uint64(len(l.queue)) }
 
-// Waits reports whether entries wait for room. Whoever makes entries stops until they have it: their number is bounded by that alone.
+// Waits reports whether entries wait for room. The caller then makes no entries until they have it; nothing else
+// bounds their number.
 func (l *Log) Waits() bool { return len(l.queue) > 0 }
 
 // Terms returns the table of terms. It is valid until the next Append.
 func (l *Log) Terms() []Term { return l.terms }
 
-// TermAt returns the term of an entry, 0 if that is not known.
+// TermAt returns the term of an entry, 0 if it is not known.
 func (l *Log) TermAt(seq uint64) uint64 { return termAt(l.terms, seq) }
 
-// Fits reports whether a log of this size takes a body of n bytes. The largest one takes half of the log, so that there is room for it in
-// whatever place the log has come to.
+// Fits reports whether a log of this size can hold a body of n bytes. The limit is half of the log, so that an empty
+// log has room for it wherever its head is.
 func (l *Log) Fits(n int) bool { return frameSize(n) <= uint64(len(l.mem))/2 }
 
-// Append adds an entry and returns its number. The body is kept until it is in the memory, which may be later.
+// Append adds an entry and returns its number. If the memory has no room, the log keeps a copy of body until it has.
 func (l *Log) Append(term uint64, body []byte) uint64 {
 	if !l.Fits(len(body)) {
 		panic(fmt.Sprintf("replica: an entry of %d bytes in a log of %d", len(body), len(l.mem)))
@@ -116,7 +117,7 @@ func (l *Log) put(term uint64, body []byte) bool {
 	for l.starts[n]+lap < l.head {
 		n++
 	}
-	if n > 0 && (n == len(l.starts) || n > len(l.starts)/2) { // now and then: what is overwritten is told by its position
+	if n > 0 && (n == len(l.starts) || n > len(l.starts)/2) { // occasionally: an entry's position shows that it is overwritten
 		l.starts = slices.Clone(l.starts[n:])
 		l.first += uint64(n)
 	}
@@ -136,7 +137,7 @@ func seal(b []byte, size uint32, seq, term uint64, body []byte) {
 	le.PutUint64(b[end:], xxh3.HashSeed(b[:end], seq))
 }
 
-// Keep says from which position on the memory is needed. What waits gets the room before it.
+// Keep sets the position from which on the memory is needed, and gives waiting entries the room before it.
 func (l *Log) Keep(position uint64) {
 	l.keep, l.free = position, false
 	l.flush()
@@ -158,7 +159,8 @@ func (l *Log) flush() {
 	}
 }
 
-// start returns the position at which a reader that has all up to seq goes on. ok is false if the memory lacks what comes then.
+// start returns the position at which a reader that has all entries up to seq continues. ok is false if the memory
+// lacks the next entry.
 func (l *Log) start(seq uint64) (position uint64, ok bool) {
 	switch {
 	case seq == l.seq:
@@ -170,10 +172,10 @@ func (l *Log) start(seq uint64) (position uint64, ok bool) {
 	return position, l.head-position <= uint64(len(l.mem))
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (l *Log) Close() error { return l.region.Close() }
 
-// forget makes the log one that has nothing, as if it had all entries up to seq.
+// forget empties the log. Its next entry is seq+1.
 func (l *Log) forget(seq uint64, terms []Term) {
 	l.seq, l.first, l.starts, l.queue = seq, seq+1, nil, nil
 	l.terms, l.free = slices.Clone(terms), true

@@ -6,14 +6,14 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// memberState is how far the connection to a member is.
+// memberState is the state of the connection to a member.
 type memberState uint8
 
 const (
-	apart   memberState = iota // there is no link
-	offered                    // KindOffer is on its way
-	blocked                    // it needs a copy, and is still counted
-	follows                    // entries go to its ring
+	apart   memberState = iota // no link
+	offered                    // KindOffer has been sent
+	blocked                    // the member needs a copy, and is still counted
+	follows                    // entries go to the member's ring
 )
 
 // A member is a secondary, as its primary sees it.
@@ -23,15 +23,15 @@ type member struct {
 	state     memberState
 	dialling  bool
 	dialAfter int64
-	since     int64 // when it was looked at for the first time
+	since     int64 // when the primary first considered it
 
 	key    fabric.Key // of its ring
-	next   uint64     // entry that is posted next
+	next   uint64     // the entry to post next
 	head   uint64     // position of that entry
 	posted []span     // Writes that have not completed
-	begun  bool       // it has said that it knows where entries begin in this ring
-	placed uint64     // entries that completed Writes have placed
-	merged uint64     // what it has said
+	begun  bool       // the member has answered since KindStart: it knows where entries begin in this ring
+	placed uint64     // the newest entry of completed Writes
+	merged uint64     // the newest entry that the member has merged, as reported
 	synced uint64
 	whole  bool
 	room   uint64
@@ -40,22 +40,22 @@ type member struct {
 	credited  uint64 // position: the ring is free before it
 
 	granted   int64 // the newest ask that it has granted, by the primary's clock; 0: none
-	heard     int64 // when it last said anything
+	heard     int64 // when its last message arrived
 	askedAt   int64
 	askedSeq  uint64
 	askedHead uint64
-	leaves    bool // it needs a copy: the set has to go on without it first
+	leaves    bool // it needs a copy, and has to leave the set first
 	copies    *copying
 }
 
 type span struct{ seq, end uint64 }
 
-// copying is a copy on its way to a member.
+// copying is the state of a copy under way to a member.
 type copying struct {
-	behind uint64 // the entry that the copy began at
+	behind uint64 // the entry at which the copy began
 	from   uint64 // hash of the next piece
-	under  bool   // a piece has not been taken yet
-	last   bool   // there are no more
+	under  bool   // a piece has been sent and not taken yet
+	last   bool   // all pieces have been sent
 	mark   uint64
 }
 
@@ -68,12 +68,12 @@ func (m *member) has(mode Mode) uint64 {
 		return m.synced
 	}
 	if !m.begun {
-		return m.merged // what is placed would not be found, if this member were stopped now
+		return m.merged // placed entries would not be found if the member were stopped now
 	}
 	return max(m.placed, m.merged)
 }
 
-// kept returns the newest entry that the member cannot lose any more.
+// kept returns the newest entry that the member can no longer lose.
 func (m *member) kept(mode Mode) uint64 {
 	if mode == Synced {
 		return m.synced
@@ -81,7 +81,8 @@ func (m *member) kept(mode Mode) uint64 {
 	return m.merged
 }
 
-// Dial returns a member that a link is needed to, "" if there is none. The driver connects, and calls Attach or NoLink.
+// Dial returns a member to which a link is needed, "" if there is none. The driver connects, and calls Attach or
+// NoLink.
 func (r *Reign) Dial() string {
 	for _, m := range r.members {
 		if m.link == nil && !m.dialling && r.now >= m.dialAfter && !r.over {
@@ -92,7 +93,7 @@ func (r *Reign) Dial() string {
 	return ""
 }
 
-// NoLink says that there is no connection to the member now.
+// NoLink says that the member cannot be reached now.
 func (r *Reign) NoLink(name string) {
 	if m := r.member(name); m != nil && m.link == nil {
 		m.dialling, m.dialAfter = false, r.now+redialEvery
@@ -117,12 +118,12 @@ func (r *Reign) disconnect(m *member) {
 	if m.copies != nil {
 		r.o.Source.ForgetPieces(m.name)
 	}
-	m.placed = 0 // what it will say that it has merged counts: it has drained its ring then
+	m.placed = 0 // later only the merged entries that it reports count, because it will have drained its ring
 	m.link, m.state, m.copies, m.posted = nil, apart, nil, nil
 	m.dialling, m.dialAfter = false, r.now+redialEvery
 }
 
-// listen takes what the member has said, and what has completed.
+// listen handles the member's messages, and completed Writes.
 func (r *Reign) listen(m *member) (worked bool) {
 	if m.link == nil {
 		return false
@@ -156,7 +157,7 @@ func (r *Reign) hear(m *member, msg *Message) {
 	m.heard = r.now
 	switch {
 	case msg.Kind == KindRefuse:
-		// There is a later term, or a stop is in force. The record will tell.
+		// There is a later term, or a stop is in force. The record will show which.
 		r.disconnect(m)
 	case msg.Kind == KindAccept && m.state == offered && msg.Term == r.term:
 		r.grant(m, msg.Time)
@@ -164,11 +165,11 @@ func (r *Reign) hear(m *member, msg *Message) {
 	case msg.Kind == KindAnswer && msg.Term == r.term && m.state == follows:
 		r.grant(m, msg.Time)
 		if msg.Seq > r.log.Last() || msg.Seq < m.merged || msg.Pos < m.credited || msg.Pos >= m.head+minFrame {
-			r.disconnect(m) // it does not keep to the protocol
+			r.disconnect(m) // it breaks the protocol
 			return
 		}
 		m.begun = true
-		m.merged, m.credited = msg.Seq, min(msg.Pos, m.head) // the reader may have gone to the next lap already
+		m.merged, m.credited = msg.Seq, min(msg.Pos, m.head) // the reader may be in the next lap already
 		m.synced, m.room = max(m.synced, msg.Synced), msg.Room
 		m.whole = msg.Flags&FlagWhole != 0
 		if m.whole && m.copies != nil && m.copies.mark != 0 {
@@ -188,7 +189,7 @@ func (r *Reign) grant(m *member, asked int64) {
 	}
 }
 
-// accepted decides how the member is brought forward: by what the log has, or by a copy (invariants 9 and 10).
+// accepted decides how the member is brought up to date: from the log, or by a copy (invariants 9 and 10).
 func (r *Reign) accepted(m *member, msg *Message) {
 	m.key = msg.Key
 	if msg.Key.Len != uint64(len(r.log.mem)) {
@@ -207,7 +208,7 @@ func (r *Reign) accepted(m *member, msg *Message) {
 	m.leaves, m.state = true, blocked
 }
 
-// begin begins a copy, as soon as the reign serves and the log has room. The member is not counted.
+// begin begins a copy, once the reign serves and the log has room. The member is not counted.
 func (r *Reign) begin(m *member) bool {
 	if r.log.Waits() || !r.serving {
 		return false
@@ -222,17 +223,17 @@ func (r *Reign) begin(m *member) bool {
 	return true
 }
 
-// follow has entries behind the one sent from a position on.
+// follow starts sending the entries behind seq, from position at on.
 func (r *Reign) follow(m *member, seq, at uint64) {
 	m.state, m.next, m.head, m.posted, m.begun = follows, seq+1, at, nil, false
 	m.completed, m.credited = at, at
 	m.askedAt, m.askedSeq, m.askedHead = 0, seq, at
 }
 
-// postsAtOnce is how many Writes of entries may be under way to a member.
+// postsAtOnce is the most Writes of entries under way to a member.
 const postsAtOnce = 16
 
-// post Writes entries to the member's ring, several of them at once.
+// post Writes entries to the member's ring, several with one Write.
 func (r *Reign) post(m *member) (worked bool) {
 	lap := uint64(len(r.log.mem))
 	for m.state == follows && m.next <= r.log.seq && len(m.posted) < postsAtOnce {
@@ -241,7 +242,7 @@ func (r *Reign) post(m *member) (worked bool) {
 		for n := m.next; n <= r.log.seq; n++ { // as many as fit, up to the end of the lap
 			end, ok := r.log.start(n)
 			if !ok {
-				r.disconnect(m) // the log has lost what the member lacks
+				r.disconnect(m) // the log no longer has the entries that the member needs
 				return true
 			}
 			if (end-1)/lap != m.head/lap || end-m.head > free || size >= writeBytes {
@@ -253,9 +254,9 @@ func (r *Reign) post(m *member) (worked bool) {
 		if size == 0 {
 			end, _ := r.log.start(m.next)
 			if (end-1)/lap == m.head/lap || end-m.head > free {
-				return worked // it waits for credit
+				return worked // wait for credit
 			}
-			// The entry begins the next lap. What says so is a frame of its own, if there is room for one.
+			// The entry begins the next lap. A skip frame says so, if there is room for one.
 			if rest < minFrame {
 				m.head += rest
 				continue
@@ -278,17 +279,17 @@ func (r *Reign) post(m *member) (worked bool) {
 	return worked
 }
 
-// writeBytes is about the most that one Write of several entries has: more of them are sent at the same time.
+// writeBytes is about the longest Write of several entries. Several Writes are under way at the same time.
 const writeBytes = 256 << 10
 
-// ask asks the member how far it is, if that is due.
+// ask asks the member for its progress, if that is due.
 func (r *Reign) ask(m *member) {
 	if m.state != follows {
 		return
 	}
 	least := uint64(askEntries)
 	if r.o.Mode != Relaxed {
-		least = 1 // somebody waits for the answer
+		least = 1 // a client waits for the answer
 	}
 	if r.now-m.askedAt < askEvery && m.next-1-m.askedSeq < least && m.head-m.askedHead < askBytes {
 		return

@@ -7,29 +7,35 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// Kind says what a message between a primary and a secondary is.
+// Kind is the kind of a message between a primary and a secondary.
 type Kind uint8
 
 // The kinds. The direction is in brackets: p is the primary, s the secondary.
 const (
-	KindOffer  Kind = 1 + iota // (p to s) Term: follow this reign. Time: of the ask
-	KindAccept                 // (s to p) Term, Seq: newest entry, Pos: its term, Synced, Key: of the ring; Time as in the offer: a grant
-	KindRefuse                 // (s to p) Term: the lowest that would be followed
-	KindStart                  // (p to s) Seq, Pos: entries come behind this one, from this position; FlagCopy: all else is forgotten, Body: Header
-	KindAsk                    // (p to s) Term, Time: how far is it?
-	KindAnswer                 // (s to p) Term, Time: of the ask granted, 0 for none; Seq: merged, Pos: what is before it is free, Synced, Room; FlagWhole
-	KindPiece                  // (p to s) Body: of a copy
-	KindTaken                  // (s to p) a piece was taken
-	KindMark                   // (p to s) Seq: with this entry the copy is whole
+	KindOffer Kind = 1 + iota // (p to s) Term: follow this reign. Time: of the ask
+	// KindAccept: (s to p) Term; Seq: newest entry, Pos: its term; Synced; Key: of the ring; Time as in the offer: a
+	// grant
+	KindAccept
+	KindRefuse // (s to p) Term: the lowest that would be followed
+	// KindStart: (p to s) Seq, Pos: the next entry is Seq+1, at this position; FlagCopy: forget everything else,
+	// Body: Header
+	KindStart
+	KindAsk // (p to s) Term, Time: asks for progress
+	// KindAnswer: (s to p) Term; Time: of the ask granted, 0 for none; Seq: merged; Pos: the ring is free before it;
+	// Synced; Room; FlagWhole
+	KindAnswer
+	KindPiece // (p to s) Body: a part of a copy
+	KindTaken // (s to p) the piece was taken
+	KindMark  // (p to s) Seq: with this entry the copy is whole
 )
 
 // Flags of a message.
 const (
-	FlagCopy  uint8 = 1 << iota // of KindStart
-	FlagWhole                   // of KindAnswer and KindAccept: what the secondary has is no part of a copy
+	FlagCopy  uint8 = 1 << iota // in KindStart
+	FlagWhole                   // in KindAnswer and KindAccept: the secondary has more than a part of a copy
 )
 
-// A Message is what primary and secondary say beside the log.
+// A Message is a message between primary and secondary outside the log.
 type Message struct {
 	Kind   Kind
 	Flags  uint8
@@ -45,13 +51,13 @@ type Message struct {
 
 const messageHead = 96
 
-// ErrMalformed says that a peer does not keep to the protocol, for errors.Is.
+// ErrMalformed reports a peer that breaks the protocol, for errors.Is.
 var ErrMalformed = errors.New("replica: malformed")
 
-// Size returns how many bytes Append appends.
+// Size returns the number of bytes that Append appends.
 func (m *Message) Size() int { return messageHead + len(m.Body) }
 
-// Append appends the message.
+// Append appends the encoded message.
 func (m *Message) Append(b []byte) []byte {
 	b = append(b, byte(m.Kind), m.Flags, 0, 0, 0, 0, 0, 0)
 	for _, w := range [...]uint64{m.Term, m.Seq, m.Pos, m.Synced, uint64(m.Time), m.Room, m.Key.ID, m.Key.Rkey, m.Key.Nonce, m.Key.Base, m.Key.Len} {
@@ -73,7 +79,7 @@ func (m *Message) Parse(b []byte) error {
 	return nil
 }
 
-// A Header is what a copy begins with: the terms of all entries up to it, and what the state machine says.
+// A Header begins a copy: the terms of all entries up to it, and the header of the state machine.
 type Header struct {
 	Terms []Term
 	State []byte
@@ -104,15 +110,15 @@ func (h *Header) parse(b []byte) error {
 
 // A Link is a connection between a primary and a secondary. One thread uses it.
 type Link interface {
-	// Send puts a message on its way, in order with the others. Messages are lost only with the link.
+	// Send sends a message, in order with others. Messages are lost only with the link.
 	Send(m *Message)
-	// Receive returns the next message that has come. Its body is valid until the next call.
+	// Receive returns the next message, if there is one. Its body is valid until the next call.
 	Receive() (m Message, ok bool)
-	// Write posts a one-sided Write; fabric.ErrAgain if too much is under way. Written returns the completions since the last call, in the
-	// order of the Writes.
+	// Write posts a one-sided Write; fabric.ErrAgain if too many operations are under way. Written returns the number
+	// of completions since the last call, in the order of the Writes.
 	Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error
 	Written() (completed int)
-	// Err says why the link has ended, nil if it has not.
+	// Err returns why the link has ended, nil if it has not.
 	Err() error
 	Close()
 }

@@ -6,19 +6,21 @@ import (
 	"slices"
 )
 
-// A Record says who reigns over a shard, and which members must have an entry before the entry counts.
+// A Record says which member reigns over a shard, and which members must have an entry before it is committed.
 type Record struct {
 	Revision uint64   `json:"-"` // of the record in package cluster; 0: there is none
 	Term     uint64   `json:"term"`
 	Primary  string   `json:"primary"`
 	Set      []string `json:"set"` // the primary is one of them
-	// Handed says that the primary before has made this record, when nobody could rely on its tenure any more (invariant 11).
+	// Handed says that the previous primary made this record, when nobody relied on its tenure any more (invariant
+	// 11).
 	Handed bool `json:"handed,omitempty"`
-	// Life is how often the shard has lost all of its set, and gone on with what a file had. Within one life nothing is lost that was acknowledged.
+	// Life counts how often the shard has lost its whole set and continued with the content of some file. Within one
+	// life no acknowledged entry is lost.
 	Life uint64 `json:"life,omitempty"`
 }
 
-// Data returns the record's value in package cluster.
+// Data returns the value of the record in package cluster.
 func (r *Record) Data() []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -27,7 +29,7 @@ func (r *Record) Data() []byte {
 	return b
 }
 
-// ParseRecord decodes a value that has the revision.
+// ParseRecord decodes a value and its revision.
 func ParseRecord(data []byte, revision uint64) (r Record, err error) {
 	if err := json.Unmarshal(data, &r); err != nil || r.Term == 0 || !r.Has(r.Primary) {
 		return Record{}, fmt.Errorf("replica: %q is no record of a shard: %v", data, err)
@@ -39,7 +41,8 @@ func ParseRecord(data []byte, revision uint64) (r Record, err error) {
 // Has reports whether the member is in the set.
 func (r *Record) Has(member string) bool { return slices.Contains(r.Set, member) }
 
-// with returns the record with one member more, without with one less. The revision stays: it is what the change is made from.
+// with returns the record with one more member, without with one less. The revision stays: the change is made from
+// it.
 func (r Record) with(member string) Record {
 	r.Set = append(slices.Clone(r.Set), member)
 	return r
@@ -50,10 +53,10 @@ func (r Record) without(member string) Record {
 	return r
 }
 
-// A Term tells with which entry a term began.
+// A Term says with which entry a term began.
 type Term struct{ Term, First uint64 }
 
-// termAt returns the term of an entry, 0 if that is not known.
+// termAt returns the term of an entry, 0 if it is not known.
 func termAt(terms []Term, seq uint64) uint64 {
 	for i := len(terms) - 1; i >= 0; i-- {
 		if terms[i].First <= seq {
@@ -74,5 +77,6 @@ func noteTerm(terms []Term, term, seq uint64) []Term {
 	return terms
 }
 
-// maxTerms is how many terms are remembered. A member whose newest entry is of an older one gets a copy instead of what it lacks.
+// maxTerms is the number of terms that are remembered. A member whose newest entry is of an older term receives a
+// copy instead of the missing entries.
 const maxTerms = 64

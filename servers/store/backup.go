@@ -8,8 +8,8 @@ import (
 	"flashdbm/dbm"
 )
 
-// Backup writes a backup of the file while it is in use: all records as they are at one moment, and the state that belongs to them. Any goroutine
-// may call it.
+// Backup writes a backup of the file while it is in use: all records as of one moment, and record 0 of the same
+// moment. Any goroutine may call it.
 func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	f, ok := s.file.(*file)
 	if !ok {
@@ -19,7 +19,7 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// Restore makes a file of a backup. It is there, whole and synced, exactly if the error is nil.
+// Restore creates a file from a backup. The file exists, complete and synced, exactly if the error is nil.
 func Restore(ctx context.Context, path string, backup io.Reader) error {
 	_, err := dbm.Restore(ctx, path, backup)
 	return err

@@ -2,17 +2,17 @@ package store
 
 import "fmt"
 
-// The changes of an entry travel between replicas, and so do the records of a copy, as
+// The changes of an entry travel between replicas, and so do the records of a copy. Each is encoded as
 //
 //	size of the key u32 | size of the value u32, 0xFFFFFFFF: the record is deleted | key | value
 //
-// for each, one behind the other. All integers are little-endian.
+// All integers are little-endian.
 const (
 	changeHead   = 8
 	changeDelete = 1<<32 - 1
 )
 
-// ChangesSize returns how many bytes AppendChanges appends.
+// ChangesSize returns the number of bytes that AppendChanges appends.
 func ChangesSize(list []Change) (n int) {
 	for i := range list {
 		n += changeHead + len(list[i].Key) + len(list[i].Value)
@@ -20,7 +20,7 @@ func ChangesSize(list []Change) (n int) {
 	return n
 }
 
-// AppendChanges appends changes.
+// AppendChanges appends encoded changes.
 func AppendChanges(b []byte, list []Change) []byte {
 	for i := range list {
 		c := &list[i]

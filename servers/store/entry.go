@@ -9,33 +9,34 @@ import (
 // An Entry is one change of the shard.
 type Entry struct {
 	Seq    uint64
-	Term   uint64 // of the reign that made it; 0 for a shard without replicas
+	Term   uint64 // of the reign that made the entry; 0 for a shard without replicas
 	Hash   uint64 // of the key
 	Remove bool
-	Empty  bool // it changes nothing: there is no record
+	Empty  bool // the entry changes no record
 	// Drop removes the records of all hashes from Hash to Last.
 	Drop bool
 	Last uint64
 	Record
-	// Changes, if there are any, are what the entry does to the file, instead of the above. They stay as they are.
+	// Changes, if not nil, are the entry's effect on the file, in place of the fields above. The caller does not
+	// modify them.
 	Changes []Change
 }
 
-// A Change puts or deletes one record of the file. The functions of versions.go make them.
+// A Change puts or deletes one record of the file. The functions of versions.go make changes.
 type Change struct {
 	Key    []byte
 	Value  []byte
 	Delete bool
 }
 
-// A Record is a key and what it has in the file.
+// A Record is a key and its record in the file.
 type Record struct {
 	Version uint64
 	Expiry  uint64 // milliseconds since 1970; 0: none
 	Flags   uint16 // of the item
 	Key     []byte
 	Value   []byte
-	Older   []uint64 // of a table of versions: the timestamps of older versions that the file has of the key
+	Older   []uint64 // in a table of versions: the timestamps of the key's older versions in the file
 }
 
 // State is record 0.
@@ -43,14 +44,16 @@ type State struct {
 	Term uint64 // how many times a shard has served from the file
 	Seq  uint64 // of the newest entry in the file
 	Base uint64 // version = seq + base
-	// Terms tells which reigns made the entries, the newest ones: the first one that is not 0 ends the list. A shard without replicas has none.
+	// Terms names the reigns that made the newest entries, the latest first; a zero term ends the list. A shard
+	// without replicas has none.
 	Terms [maxTerms]Term
 }
 
-// A Term tells with which entry a reign began.
+// A Term says with which entry a reign began.
 type Term struct{ Term, First uint64 }
 
-// maxTerms is how many reigns record 0 knows. A replica whose newest entry is of an older one gets a copy instead of what it lacks.
+// maxTerms is the number of reigns that record 0 remembers. A replica whose newest entry is from an older reign
+// receives a whole copy instead of the missing entries.
 const maxTerms = 8
 
 // note adds the reign of an entry if it is new.
@@ -62,16 +65,16 @@ func (s *State) note(e *Entry) {
 	s.Terms[0] = Term{e.Term, e.Seq}
 }
 
-// versionGap is what the base grows by when a file is opened: more than any number of entries that were given versions and then lost. A
-// shard would have to be a day ahead of its file to have more.
+// versionGap is the increase of the base at each opening of a file: more than the number of entries that can have
+// been given versions and then lost. A shard would have to be a day ahead of its file to lose more.
 const versionGap = 1 << 36
 
-// ErrCorrupt says that the file is no shard's file, or damaged, for errors.Is.
+// ErrCorrupt reports that the file is not a shard's file, or damaged, for errors.Is.
 var ErrCorrupt = errors.New("store: not a shard's file, or damaged")
 
 const (
 	recordHead  = 18
-	stateLayout = 1 // of a shard without replicas
+	stateLayout = 1 // without replicas
 	termsLayout = 2 // with the table of terms
 	stateSize   = 25
 	termsSize   = stateSize + maxTerms*16
@@ -126,7 +129,7 @@ func first(b []byte) byte {
 	return b[0]
 }
 
-// appendKey appends the key under which the file has an item.
+// appendKey appends the key of an item's record.
 func appendKey(b []byte, hash uint64, key []byte) []byte {
 	b = append(b, itemKey)
 	b = binary.BigEndian.AppendUint64(b, hash)

@@ -8,20 +8,21 @@ import (
 	"flashdbm/dbm"
 )
 
-// A File is where the entries go. No two calls of Apply overlap, nor two of Sync; the rest is called by any thread.
+// A File stores the entries. Calls of Apply never overlap, nor do calls of Sync; any thread may call the other
+// methods at any time.
 type File interface {
 	// State returns record 0, the zero State for a new file.
 	State() (State, error)
-	// Apply applies the entries and sets record 0, all in one transaction. ErrFull: nothing was applied.
+	// Apply applies the entries and sets record 0, in one transaction. ErrFull: nothing was applied.
 	Apply(entries []Entry, s State) error
 	// Sync makes durable what Apply has applied.
 	Sync() error
 	// Get returns a copy of a record.
 	Get(hash uint64, key []byte) (r Record, found bool, err error)
-	// Scan calls yield for the records with first <= hash <= last, in the order of hashes, until it returns false. The record is valid
-	// during the call. All of them are from one moment.
+	// Scan calls yield for the records with first <= hash <= last, in the order of hashes, until yield returns false.
+	// A record is valid during the call. All records are of one moment.
 	Scan(first, last uint64, yield func(hash uint64, r *Record) bool) error
-	// Room returns how many bytes may still be put, as far as that is known.
+	// Room returns the number of bytes that can still be put, as far as it is known.
 	Room() int64
 	Close() error
 }
@@ -32,11 +33,11 @@ var (
 	ErrFailed = dbm.ErrFailed
 )
 
-// memoryLimit is what the engine may hold of changed pages. The shard has its items in memory itself, so the engine needs what it takes
-// to gather writes of one page.
+// memoryLimit is the most memory that the engine may use for changed pages. The shard has its items in memory itself,
+// so the engine needs only enough to gather writes of the same page.
 const memoryLimit = 64 << 20
 
-// OpenFile opens the file of a shard, or makes it. maxSize is in bytes; 0 is no limit.
+// OpenFile opens the file of a shard, and creates it if it does not exist. maxSize is in bytes; 0: no limit.
 func OpenFile(path string, maxSize int64) (File, error) {
 	db, err := dbm.Open(path, FileOptions(maxSize))
 	if err != nil {
@@ -50,13 +51,13 @@ func FileOptions(maxSize int64) *dbm.Options {
 	return &dbm.Options{Durability: dbm.Buffered, MaxFileSize: maxSize, MemoryLimit: memoryLimit}
 }
 
-// NewFile returns the File of a database that was opened with FileOptions. Close closes it.
+// NewFile returns the File of a database that was opened with FileOptions. File.Close closes the database.
 func NewFile(db *dbm.DB, maxSize int64) File { return &file{db: db, maxSize: maxSize} }
 
 type file struct {
 	db      *dbm.DB
 	maxSize int64
-	buf     []byte // Apply's
+	buf     []byte // for Apply
 }
 
 func (f *file) State() (s State, err error) {
@@ -136,7 +137,7 @@ func (f *file) Get(hash uint64, key []byte) (r Record, found bool, err error) {
 	return r, err == nil, err
 }
 
-// rangeOf returns the keys from which on, and before which, the records with first <= hash <= last are.
+// rangeOf returns the key range, from included and to excluded, of the records with first <= hash <= last.
 func rangeOf(first, last uint64) (from, to []byte) {
 	if last == math.MaxUint64 {
 		return appendKey(nil, first, nil), []byte{itemKey + 1}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// Replace gives a file the path of another one, which is gone then. When it returns, a crash does not undo that.
+// Replace renames a file to path, replacing the file there. After it returns, a crash does not undo the renaming.
 func Replace(file, path string) error {
 	if err := os.Rename(file, path); err != nil {
 		return err
@@ -18,7 +18,7 @@ func Replace(file, path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// WriteFile makes a file appear whole or not at all, and for good.
+// WriteFile writes a file atomically and durably: after a crash it is there whole or not at all.
 func WriteFile(path string, b []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -9,32 +9,34 @@ import (
 	"time"
 )
 
-// Limits of one transaction. With more entries a sync waits longer for the transaction that is under way; with fewer of them each one's
-// fixed cost counts more.
+// Limits of one transaction. Larger: a sync waits longer for the transaction under way. Smaller: the fixed cost of a
+// transaction counts more.
 const (
 	maxEntries = 1024
 	maxBytes   = 4 << 20
-	// pieceBytes is about what the loader reads in one view of the file. Longer views are ended by the engine when much is written.
+	// pieceBytes is about the most bytes that the loader reads in one view of the file. The engine ends longer views
+	// when much is written.
 	pieceBytes = 1 << 20
-	// roomEvery is how often the committer asks the file for its room, and retryFull how soon it tries again in a full file.
+	// roomEvery is the interval at which the committer asks the file for its room. retryFull is the pause before it
+	// retries in a full file.
 	roomEvery = 100 * time.Millisecond
 	retryFull = 50 * time.Millisecond
-	// commitPause is the least time between two transactions of fewer than maxEntries, if nobody waits for the file. When it is larger, more
-	// is lost with the process; when it is smaller, a transaction has fewer entries: with none, one entry each where 50 clients SET one key
-	// at a time, and a SET takes 44 µs of processor instead of 28.
+	// commitPause is the least time between two transactions of fewer than maxEntries, if no client waits for the
+	// file. Larger: more is lost with the process. Smaller: a transaction has fewer entries; without a pause it has
+	// one entry when 50 clients SET one key at a time, and a SET takes 44 µs of processor time instead of 28.
 	commitPause = 10 * time.Millisecond
-	// syncedEntries is how many entries the committer applies beside a sync, if clients wait for the file; fewer are left to the syncer. With
-	// fewer, 50 clients that wait for one write each cause several transactions for each sync; with more, less of the work is done beside
-	// the sync.
+	// syncedEntries is the number of queued entries at which the committer applies them during a sync, if clients
+	// wait for the file; the syncer applies fewer. Smaller: 50 clients that wait for one write each cause several
+	// transactions per sync. Larger: less of the work overlaps the sync.
 	syncedEntries = 64
-	// pageBytes is what an entry takes beside its own bytes, at the worst: the page that it is alone in.
+	// pageBytes is the most that an entry takes besides its own bytes: a page that it does not share.
 	pageBytes = 4096
 )
 
 // A Fetched is the answer to Fetch.
 type Fetched struct {
 	Hash   uint64
-	Record // Key is the one that was asked for; the rest counts if Found
+	Record // Key is the key that was asked for; the other fields are valid if Found
 	Found  bool
 	age    uint64
 }
@@ -44,51 +46,51 @@ type Piece struct {
 	ID      uint64 // as in the call
 	First   uint64
 	Last    uint64 // the last hash that the piece covers
-	Applied uint64 // the newest entry that the file had when the piece had been read
+	Applied uint64 // the newest entry in the file after the piece was read
 	Hashes  []uint64
 	Records []Record
 }
 
 type load struct{ id, first, last, bytes uint64 }
 
-// A Store is a File, with what is on its way there. One thread, the shard's, calls Append, Fetch, Load, Fetches and Pieces. Any may call
-// the rest.
+// A Store is a File with the entries on their way to it. Only the shard's thread calls Append, Fetch, ForgetFetches,
+// Load, Unload, Fetches and Pieces. Any thread may call the other methods.
 type Store struct {
 	file   File
-	state  State         // as Open found it, with this life's term and base
-	wake   func()        // tells the shard that there is something for it
-	enough int           // entries that the committer applies at once
-	pause  time.Duration // of the syncer, between two syncs; if there is one, the committer makes pauses too
+	state  State         // record 0 as Open found it, with the term and base of this life
+	wake   func()        // tells the shard's thread that there is something new
+	enough int           // the number of queued entries that wakes the committer
+	pause  time.Duration // least time between two syncs; if it is not 0, the committer pauses between transactions, too
 
 	appended, applied, durable atomic.Uint64
 	round                      round
 	full                       atomic.Bool   // the last transaction did not fit
-	room                       atomic.Int64  // bytes, as of the last look
-	base                       atomic.Uint64 // that record 0 shall have, if it is above what record 0 has
-	backlog                    atomic.Int64  // bytes that the entries which are not applied may take in the file
+	room                       atomic.Int64  // bytes, when the file was last asked
+	base                       atomic.Uint64 // the base that record 0 gets, if it is above the base of record 0
+	backlog                    atomic.Int64  // bytes that the entries not yet applied may take in the file
 
-	mu      sync.Mutex // guards what follows; held for moments only
-	queue   []Entry    // not taken by the committer yet
+	mu      sync.Mutex // guards the fields below; held only briefly
+	queue   []Entry    // not taken by the committer or the syncer yet
 	fetches []Fetched
 	fetched []Fetched
-	age     uint64 // of the fetches that are awaited
+	age     uint64 // counts calls of ForgetFetches: answers to older fetches are dropped
 	loads   []load
 	pieces  []Piece
-	brought atomic.Bool // there is something in fetched or pieces; it changes under mu and is looked at without
+	brought atomic.Bool // fetched or pieces is not empty; changes while mu is held, is read without
 
 	failure atomic.Pointer[error]
 
-	applying sync.Mutex // held by whoever applies a transaction, the committer or the syncer; taken before mu. It guards:
-	batch    []Entry    // taken, not committed
+	applying sync.Mutex // held by the thread that applies a transaction, the committer or the syncer; taken before mu. It guards:
+	batch    []Entry    // taken from the queue, not committed
 	next     State      // record 0 as of the last transaction
 	lastRoom time.Time
 
-	nextCommit time.Time // the committer's
-	found      *Fetched  // the fetcher's: looked up, not given to the shard yet
-	piece      *Piece    // the loader's
-	nextSync   time.Time // the syncer's
-	syncBegan  time.Time // the syncer's
-	synced     uint64    // the syncer's: the newest entry of a sync that has ended and was not published yet; 0 if there is none
+	nextCommit time.Time // for the committer
+	found      *Fetched  // for the fetcher: looked up, not passed to the shard yet
+	piece      *Piece    // for the loader: read, not passed to the shard yet
+	nextSync   time.Time // for the syncer
+	syncBegan  time.Time // for the syncer
+	synced     uint64    // for the syncer: the newest entry of a sync that has ended and was not published yet; 0 if there is none
 
 	stop      chan struct{}    // closed by Close
 	changed   [4]chan struct{} // one for each thread: there is work
@@ -104,8 +106,8 @@ const (
 	loader
 )
 
-// Open begins a new life of a shard in the file. wake is called by any thread whenever there is something new for the shard; it must not
-// block. pause is the least time between two syncs: 0 if clients wait for them.
+// Open begins a new life of a shard on the file. Any thread calls wake when there is something new for the shard;
+// wake must not block. pause is the least time between two syncs: 0 if clients wait for them.
 func Open(f File, wake func(), pause time.Duration) (*Store, error) {
 	s := &Store{file: f, wake: wake, pause: pause, enough: maxEntries, stop: make(chan struct{})}
 	if pause == 0 {
@@ -134,15 +136,15 @@ func Open(f File, wake func(), pause time.Duration) (*Store, error) {
 	return s, nil
 }
 
-// Gather sets how many entries the committer applies at once, though it could wait for more. The simulator has few. It is called before any
+// Gather sets how many queued entries wake the committer; the simulator uses a small number. It is called before any
 // step.
 func (s *Store) Gather(entries int) { s.enough = entries }
 
-// State returns this life's term and base, and the newest entry that the file had.
+// State returns the term and base of this life, and the newest entry that the file had at Open.
 func (s *Store) State() State { return s.state }
 
-// Begin makes an empty file one whose entries begin behind the given one: it gets a copy of all that is before, which the reigns have made.
-// Nothing was appended yet.
+// Begin makes the entries of an empty file begin behind seq: the file will receive a copy of all earlier entries,
+// which the reigns have made. Nothing has been appended yet.
 func (s *Store) Begin(seq uint64, reigns []Term) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -155,10 +157,11 @@ func (s *Store) Begin(seq uint64, reigns []Term) {
 	s.durable.Store(seq)
 }
 
-// SetBase raises the base that record 0 has from the next transaction on. It is called before an entry with a version of that base is appended.
+// SetBase raises the base that record 0 gets with the next transaction. It is called before an entry with a version
+// of that base is appended.
 func (s *Store) SetBase(base uint64) { s.base.Store(max(s.base.Load(), base)) }
 
-// Applied returns the newest entry that is in the file, synced or not.
+// Applied returns the newest entry in the file, synced or not.
 func (s *Store) Applied() uint64 { return s.applied.Load() }
 
 // Durable returns the newest entry that survives a power cut.
@@ -167,19 +170,19 @@ func (s *Store) Durable() uint64 { return s.durable.Load() }
 // Backlog returns about how many bytes the entries take that are not in the file yet.
 func (s *Store) Backlog() int64 { return s.backlog.Load() }
 
-// Fits reports whether an entry of n bytes may be appended: the last transaction was not refused, and the file has room for all that
-// is on its way and for this one.
+// Fits reports whether an entry of n bytes may be appended: the last transaction fitted, and the file has room for
+// the backlog and this entry.
 func (s *Store) Fits(n int) bool {
 	return !s.full.Load() && s.room.Load()-s.backlog.Load() >= int64(n)+pageBytes
 }
 
-// RoomLeft returns how many bytes may be appended, as Fits counts them.
+// RoomLeft returns the number of bytes that may be appended, as Fits counts them, at least 1.
 func (s *Store) RoomLeft() uint64 { return uint64(max(1, s.room.Load()-s.backlog.Load())) }
 
 // Full reports whether the last transaction did not fit.
 func (s *Store) Full() bool { return s.full.Load() }
 
-// Err returns why the store has failed, nil if it has not. After that nothing becomes durable.
+// Err returns why the store has failed, nil if it has not. After a failure nothing becomes durable.
 func (s *Store) Err() error {
 	if err := s.failure.Load(); err != nil {
 		return *err
@@ -187,7 +190,7 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// cost is about what the entry takes in the file at the worst.
+// cost returns about the most bytes that the entry takes in the file.
 func cost(e *Entry) int64 {
 	n := int64(e.size()) + pageBytes
 	if len(e.Changes) > 1 {
@@ -196,7 +199,7 @@ func cost(e *Entry) int64 {
 	return n
 }
 
-// size is how many bytes the entry has.
+// size returns the bytes of the entry's keys and values.
 func (e *Entry) size() int {
 	n := len(e.Key) + len(e.Value)
 	for i := range e.Changes {
@@ -205,7 +208,7 @@ func (e *Entry) size() int {
 	return n
 }
 
-// Append gives the entry, whose number is the next one, to the committer. Key and value are copied; Changes are kept.
+// Append queues the entry, whose number is the next one. Key and value are copied; Changes are kept.
 func (s *Store) Append(e Entry) {
 	if e.Changes == nil {
 		b := make([]byte, 0, len(e.Key)+len(e.Value))
@@ -216,18 +219,19 @@ func (s *Store) Append(e Entry) {
 	s.mu.Lock()
 	s.queue = append(s.queue, e)
 	n := len(s.queue)
-	s.appended.Store(e.Seq) // under mu: whoever takes the entry finds it counted
+	s.appended.Store(e.Seq) // while mu is held: a thread that takes the entry finds it counted
 	s.mu.Unlock()
 	if n == s.enough || n == 1 && s.pause > 0 {
 		s.kick(committer)
 	}
-	// The syncer that does not see the entry has set durable before: then the entry is seen here to be the first one.
+	// If the syncer does not see the new entry, it has stored durable before; then Append sees that the entry is the
+	// first behind durable, and wakes the syncer.
 	if waiting := e.Seq - s.durable.Load(); s.pause == 0 && (waiting == 1 || waiting == uint64(s.round.expects.Load())) {
 		s.kick(syncer)
 	}
 }
 
-// Fetch asks for a key; the answer comes from Fetches. The key is kept.
+// Fetch asks for a key; Fetches returns the answer. The store keeps key.
 func (s *Store) Fetch(hash uint64, key []byte) {
 	s.mu.Lock()
 	s.fetches = append(s.fetches, Fetched{Hash: hash, Record: Record{Key: key}, age: s.age})
@@ -235,7 +239,7 @@ func (s *Store) Fetch(hash uint64, key []byte) {
 	s.kick(fetcher)
 }
 
-// ForgetFetches has nothing come of what was asked for by Fetch so far.
+// ForgetFetches drops all fetches so far, and their answers.
 func (s *Store) ForgetFetches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,8 +248,8 @@ func (s *Store) ForgetFetches() {
 	s.brought.Store(len(s.pieces) > 0)
 }
 
-// Load asks for the records with first <= hash <= last, up to about so many bytes (0: as many as are read at once); the answer comes from
-// Pieces.
+// Load asks for the records with first <= hash <= last, up to about bytes bytes (0: pieceBytes); Pieces returns the
+// answer.
 func (s *Store) Load(id, first, last uint64, bytes int) {
 	s.mu.Lock()
 	if bytes <= 0 || bytes > pieceBytes {
@@ -256,17 +260,17 @@ func (s *Store) Load(id, first, last uint64, bytes int) {
 	s.kick(loader)
 }
 
-// Unload takes back what was asked for by Load and was not begun.
+// Unload drops the loads that gone selects and that have not begun.
 func (s *Store) Unload(gone func(id uint64) bool) {
 	s.mu.Lock()
 	s.loads = slices.DeleteFunc(s.loads, func(l load) bool { return gone(l.id) })
 	s.mu.Unlock()
 }
 
-// Brought reports whether Fetches or Pieces has something.
+// Brought reports whether Fetches or Pieces has something to return.
 func (s *Store) Brought() bool { return s.brought.Load() }
 
-// Fetches returns what has been fetched since the last call.
+// Fetches returns the answers to Fetch since the last call.
 func (s *Store) Fetches() []Fetched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +280,7 @@ func (s *Store) Fetches() []Fetched {
 	return f
 }
 
-// Pieces returns what has been loaded since the last call.
+// Pieces returns the answers to Load since the last call.
 func (s *Store) Pieces() []Piece {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,8 +295,8 @@ func (s *Store) fail(err error) {
 	s.wake()
 }
 
-// StepCommitter applies one transaction of the entries that wait, unless it is better to wait for more: where clients wait for the file, the
-// syncer applies what a round has.
+// StepCommitter applies one transaction of queued entries, unless it should wait for more entries: if clients wait
+// for the file, the syncer applies the entries of a round.
 func (s *Store) StepCommitter(now time.Time) (worked bool, next time.Time) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -307,7 +311,7 @@ func (s *Store) StepCommitter(now time.Time) (worked bool, next time.Time) {
 	return worked, next
 }
 
-// apply applies one transaction of the entries that wait. The caller holds applying.
+// apply applies one transaction of queued entries. The caller holds applying.
 func (s *Store) apply(now time.Time) (worked bool, next time.Time) {
 	if now.Sub(s.lastRoom) >= roomEvery {
 		s.lastRoom = now
@@ -345,7 +349,7 @@ func (s *Store) apply(now time.Time) (worked bool, next time.Time) {
 	return true, now
 }
 
-// gathers reports whether the committer waits for more entries, and until when if nobody kicks it.
+// gathers reports whether the committer waits for more entries, and until when if nothing wakes it.
 func (s *Store) gathers(now time.Time) (waits bool, until time.Time) {
 	s.mu.Lock()
 	n := len(s.queue)
@@ -359,7 +363,7 @@ func (s *Store) gathers(now time.Time) (waits bool, until time.Time) {
 	return now.Before(s.nextCommit), s.nextCommit
 }
 
-// take fills the batch from the queue, unless there is one that has not been committed yet.
+// take fills the batch from the queue, unless the batch still has entries that were not committed.
 func (s *Store) take() {
 	if len(s.batch) > 0 {
 		return
@@ -375,15 +379,15 @@ func (s *Store) take() {
 		n++
 	}
 	if n == len(s.queue) {
-		s.batch, s.queue = s.queue, s.batch // which has been cleared
+		s.batch, s.queue = s.queue, s.batch // batch has been cleared
 		return
 	}
 	s.batch = append(s.batch, s.queue[:n]...)
 	s.queue = s.queue[n:]
 }
 
-// StepSyncer makes one sync, or tells the shard of the one that has ended. Where clients wait for the file, it waits for a round of them
-// and applies what they have sent.
+// StepSyncer runs one sync, or publishes the sync that has ended. If clients wait for the file, it waits for a round
+// of entries and applies them first.
 func (s *Store) StepSyncer(now time.Time) (worked bool, next time.Time) {
 	if n := s.synced; n > 0 {
 		s.synced = 0
@@ -422,7 +426,7 @@ func (s *Store) StepSyncer(now time.Time) (worked bool, next time.Time) {
 	return true, now
 }
 
-// applyRound applies what waits, and returns when to try again if the file is full.
+// applyRound applies the queued entries, and returns when to retry if the file is full.
 func (s *Store) applyRound(now time.Time) (again time.Time) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -430,8 +434,8 @@ func (s *Store) applyRound(now time.Time) (again time.Time) {
 	return again
 }
 
-// StepFetcher looks up one key, or gives the shard the one that it has looked up. What comes between the two may make the answer old: the
-// shard knows which keys are on their way.
+// StepFetcher looks up one key, or passes the key that it has looked up to the shard. Entries appended between the
+// two may make the answer outdated: the shard knows which keys have such entries.
 func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
 	if f := s.found; f != nil {
 		s.found = nil
@@ -465,7 +469,7 @@ func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
 	return true, now
 }
 
-// StepLoader reads one piece, or gives the shard the one that it has read.
+// StepLoader reads one piece, or passes the piece that it has read to the shard.
 func (s *Store) StepLoader(now time.Time) (worked bool, next time.Time) {
 	if p := s.piece; p != nil {
 		s.piece = nil
@@ -515,7 +519,7 @@ func (s *Store) kick(thread int) {
 	}
 }
 
-// Start drives the step functions by goroutines until Close.
+// Start runs the step functions in goroutines until Close.
 func (s *Store) Start() {
 	for i, step := range []func(time.Time) (bool, time.Time){s.StepCommitter, s.StepSyncer, s.StepFetcher, s.StepLoader} {
 		s.done.Go(func() { s.drive(i, step) })
@@ -546,7 +550,7 @@ func (s *Store) drive(thread int, step func(time.Time) (bool, time.Time)) {
 	}
 }
 
-// Discard stops the threads and closes the file as it is. What waits is lost.
+// Discard stops the threads and closes the file as it is. Queued entries are lost.
 func (s *Store) Discard() (err error) {
 	s.closeOnce.Do(func() {
 		close(s.stop)
@@ -556,13 +560,14 @@ func (s *Store) Discard() (err error) {
 	return err
 }
 
-// Close applies and syncs what waits, stops the threads and closes the file. The shard appends nothing any more.
+// Close applies and syncs the queued entries, stops the threads and closes the file. The shard does not append during
+// or after Close.
 func (s *Store) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
 		close(s.stop)
 		s.done.Wait()
-		s.enough = 0 // the committer gathers nothing any more
+		s.enough = 0 // the committer no longer gathers
 		for worked := true; worked; {
 			worked, _ = s.StepCommitter(time.Now())
 		}

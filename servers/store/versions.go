@@ -11,16 +11,20 @@ import (
 	"flashdbm/dbm"
 )
 
-// A table of versions keeps several versions of a key, and what became of the transactions that wrote them. Its records are
+// A table of versions keeps several versions of a key, and the outcome of the transactions that wrote them. Its
+// records are
 //
 //	2 | hash of the key, big-endian | key | timestamp, big-endian    a version: flags u16 | content
-//	3 | timestamp, big-endian                                        a transaction: state u8 | zero u8 | n u16 | client u64 | n hashes u64
+//	3 | timestamp, big-endian                                        a transaction: state u8 | zero u8 | n u16 |
+//	                                                                 client u64 | n hashes u64
 //	3 | eight bytes of 0                                             the floor: a timestamp u64
 //
-// A version is committed unless its transaction's record says that it is prepared. A record is the version's transaction if the key's hash is among its
-// hashes: else it is of another client that uses the same timestamp, behind a transaction that was finished and forgotten. So a transaction takes three changes of its record: prepared,
-// committed, and none once all partitions have it. An abort deletes the versions with the change that says refused: a version beside such a record was
-// committed, and that was forgotten before an ABORT came late.
+// A version is committed unless its transaction's record says that it is prepared. A record belongs to the version's
+// transaction if the key's hash is among its hashes; otherwise it belongs to another client that used the same
+// timestamp after the version's transaction was finished and forgotten. So the record of a transaction changes three
+// times: to prepared, to committed, and it is deleted once all partitions have committed. An abort deletes the
+// versions in the change that sets the record to refused: a version beside a refused record was committed and its
+// record forgotten before a late ABORT came.
 
 const (
 	versionKey     = 2
@@ -29,7 +33,7 @@ const (
 	txnHead        = 12
 )
 
-// TransactionState is what a transaction's record says.
+// TransactionState is the state in a transaction's record.
 type TransactionState uint8
 
 // The states.
@@ -44,7 +48,7 @@ type Transaction struct {
 	TS     uint64
 	Client uint64
 	State  TransactionState
-	Hashes []uint64 // of all its keys, those of other partitions too
+	Hashes []uint64 // of all its keys, including those of other partitions
 }
 
 // A Version is a version's record.
@@ -54,7 +58,7 @@ type Version struct {
 	Flags uint16
 	Key   []byte
 	Value []byte
-	Older []uint64 // of Inherited.Newest: as Record.Older
+	Older []uint64 // in Inherited.Newest: as Record.Older
 }
 
 func appendVersionKey(b []byte, hash uint64, key []byte, ts uint64) []byte {
@@ -97,7 +101,7 @@ func PutTransaction(t *Transaction) Change {
 	return Change{Key: b[:n:n], Value: b[n:]}
 }
 
-// DropTransaction returns the change that deletes it.
+// DropTransaction returns the change that deletes a transaction's record.
 func DropTransaction(ts uint64) Change {
 	return Change{Key: appendTransactionKey(nil, ts), Delete: true}
 }
@@ -130,26 +134,27 @@ func (x *Version) parse(k, v []byte) error {
 	return nil
 }
 
-// Inherited is what a table of versions has that was not finished when the last life of its partition ended.
+// Inherited is the unfinished work in a table of versions, from the last life of its partition.
 type Inherited struct {
 	Floor        uint64
 	Transactions []Transaction
-	Versions     []Version // of those that are prepared
-	Newest       []Version // the newest committed version of each of their keys, if there is one
+	Versions     []Version // the versions of prepared transactions
+	Newest       []Version // for each of their keys, the newest committed version, if there is one
 }
 
 // A VersionFile is the File of a table of versions. Its Get returns the newest committed version.
 type VersionFile interface {
 	File
-	// Inherit returns what was not finished. It is called before anything is applied. owns says which hashes belong to the partition.
+	// Inherit returns the unfinished work. It is called before anything is applied. owns reports whether a hash
+	// belongs to the partition.
 	Inherit(owns func(hash uint64) bool) (Inherited, error)
 }
 
-// Rows are the records of a file, by their keys.
+// Rows gives access to the records of a file by key.
 type Rows interface {
 	// Row returns a record. The value is valid until the next call.
 	Row(key []byte) (value []byte, found bool, err error)
-	// Range calls yield for the records with from <= key < to, in order. They are valid during the call.
+	// Range calls yield for the records with from <= key < to, in order. Key and value are valid during the call.
 	Range(from, to []byte, yield func(key, value []byte) error) error
 }
 
@@ -158,7 +163,7 @@ type versionFile struct {
 	rows Rows
 }
 
-// NewVersionFile returns the VersionFile of a file, given what reads its records.
+// NewVersionFile returns the VersionFile of a file, given access to its records.
 func NewVersionFile(f File, r Rows) VersionFile { return versionFile{f, r} }
 
 func (f *file) Row(key []byte) ([]byte, bool, error) {
@@ -180,7 +185,7 @@ func (f *file) Range(from, to []byte, yield func(k, v []byte) error) error {
 	})
 }
 
-// OpenVersions opens the file of a partition, or makes it. maxSize is in bytes; 0 is no limit.
+// OpenVersions opens the file of a partition, and creates it if it does not exist. maxSize is in bytes; 0: no limit.
 func OpenVersions(path string, maxSize int64) (VersionFile, error) {
 	f, err := OpenFile(path, maxSize)
 	if err != nil {
@@ -189,7 +194,7 @@ func OpenVersions(path string, maxSize int64) (VersionFile, error) {
 	return NewVersionFile(f, f.(*file)), nil
 }
 
-// OpenMemoryVersions returns a new file of a partition that is in memory and gone with Close, or with the process.
+// OpenMemoryVersions returns a new file of a partition in memory, which is lost with Close or with the process.
 func OpenMemoryVersions(maxSize int64) (VersionFile, error) {
 	db, err := dbm.OpenMemory(FileOptions(maxSize))
 	if err != nil {
@@ -259,7 +264,8 @@ func (f versionFile) Inherit(owns func(hash uint64) bool) (in Inherited, err err
 	return in, nil
 }
 
-// versions returns all versions of a key, or of all keys with the hash if the key is nil, in rising order of key and timestamp.
+// versions returns all versions of a key, or of all keys with the hash if key is nil, in ascending order of key and
+// timestamp.
 func (f versionFile) versions(hash uint64, key []byte) (list []Version, err error) {
 	from := append(appendKey(nil, hash, nil), key...)
 	from[0] = versionKey
@@ -272,7 +278,7 @@ func (f versionFile) versions(hash uint64, key []byte) (list []Version, err erro
 	}
 	err = f.rows.Range(from, to, func(k, v []byte) error {
 		if key != nil && len(k) != len(from)+8 {
-			return nil // another key with this hash, that begins as this one does
+			return nil // another key with this hash, of which key is a prefix
 		}
 		var x Version
 		if err := x.parse(k, v); err != nil {
@@ -292,7 +298,7 @@ func (f versionFile) Get(hash uint64, key []byte) (r Record, found bool, err err
 	return f.newest(list)
 }
 
-// newest returns the newest committed one of all versions of a key, which are in rising order.
+// newest returns the newest committed version in list, all versions of a key in ascending order.
 func (f versionFile) newest(list []Version) (r Record, found bool, err error) {
 	for i := len(list) - 1; i >= 0 && err == nil; i-- {
 		v := &list[i]
@@ -317,11 +323,12 @@ func (f versionFile) newest(list []Version) (r Record, found bool, err error) {
 	return r, found, err
 }
 
-// versionsFrom is where the versions begin among the places of a copy: those below are of transactions. A transaction's is half of its timestamp, a
-// version's half of its hash above that.
+// versionsFrom is the first place of a version in a copy; lower places are those of transactions. The place of a
+// transaction is half of its timestamp, that of a version is versionsFrom plus half of its hash.
 const versionsFrom = 1 << 63
 
-// Scan implements File for copies of a table: the records of transactions and versions as they are, in the order of their places.
+// Scan implements File for copies of a table: it yields the records of transactions and versions, unchanged, in the
+// order of their places.
 func (f versionFile) Scan(first, last uint64, yield func(place uint64, r *Record) bool) error {
 	on := true
 	part := func(from, to []byte, place func(key []byte) uint64) error {

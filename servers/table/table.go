@@ -4,34 +4,34 @@ import "math/bits"
 
 const (
 	slots       = 7
-	words       = 8 // of a bucket
+	words       = 8 // in a bucket
 	segment     = 1024
 	placeBits   = 48
 	placeMask   = 1<<placeBits - 1
 	linkMask    = 1<<56 - 1
 	filterShift = 56
 	filterFull  = 1<<slots - 1
-	// fullPercent is how full the slots of the first buckets may be on average. When it is larger, chains are longer: at 75 one bucket in
-	// nine has an overflow bucket. When it is smaller, the table takes more memory.
+	// fullPercent is how full the slots of the first buckets may be on average. Larger: longer chains; at 75 one
+	// bucket in nine has an overflow bucket. Smaller: more memory.
 	fullPercent = 75
 )
 
 // MaxPlace is the largest place.
 const MaxPlace = placeMask
 
-// Items tells the table what is at a place.
+// Items gives the table access to the items at places.
 type Items interface {
-	Hash(place uint64) uint64          // of the item's key
-	Equal(place uint64, k []byte) bool // whether the item has that key
+	Hash(place uint64) uint64          // the hash of the item's key
+	Equal(place uint64, k []byte) bool // whether the item has the key k
 }
 
 // Table maps hashes to places.
 type Table struct {
 	items   Items
 	first   [][]uint64 // the first buckets of all chains, in segments
-	n       uint64     // how many of them are in use
+	n       uint64     // the number of first buckets in use
 	over    []uint64   // overflow buckets
-	free    uint64     // the first one of the free list, linked as a chain is
+	free    uint64     // the first bucket of the free list, which is linked as a chain is
 	entries int
 }
 
@@ -45,13 +45,13 @@ func New(items Items) *Table {
 // Len returns the number of entries.
 func (t *Table) Len() int { return t.entries }
 
-// Bytes returns the memory that the table takes.
+// Bytes returns the memory of the table in bytes.
 func (t *Table) Bytes() int { return (len(t.first)*segment*words + cap(t.over)) * 8 }
 
-// Buckets returns how many chains there are, for Chain.
+// Buckets returns the number of chains, for Chain.
 func (t *Table) Buckets() uint64 { return t.n }
 
-// index returns the number of the bucket that has the hash.
+// index returns the number of the bucket to which the hash belongs.
 func (t *Table) index(h uint64) uint64 {
 	mirrored := bits.Reverse64(h)
 	level := uint(bits.Len64(t.n)) - 1
@@ -78,7 +78,7 @@ func (t *Table) overflow(link uint64) []uint64 {
 	return b[:words:words]
 }
 
-// next returns the bucket that follows in the chain, nil if none does.
+// next returns the next bucket of the chain, nil if there is none.
 func (t *Table) next(b []uint64) []uint64 {
 	if link := b[0] & linkMask; link != 0 {
 		return t.overflow(link)
@@ -90,7 +90,7 @@ func filter(b []uint64) uint64        { return b[0] >> filterShift }
 func entry(h, place uint64) uint64    { return h<<placeBits | place }
 func taken(b []uint64, slot int) bool { return filter(b)>>slot&1 != 0 }
 
-// Find returns the place of the item with that key.
+// Find returns the place of the item with the key.
 func (t *Table) Find(h uint64, key []byte) (place uint64, ok bool) {
 	for b := t.bucket(t.index(h)); b != nil; b = t.next(b) {
 		for f := filter(b); f != 0; f &= f - 1 {
@@ -103,10 +103,10 @@ func (t *Table) Find(h uint64, key []byte) (place uint64, ok bool) {
 	return 0, false
 }
 
-// Touch loads the first bucket of the hash's chain into the processor's cache. What it returns means nothing.
+// Touch loads the first bucket of the hash's chain into the processor's cache. Ignore the result.
 func (t *Table) Touch(h uint64) uint64 { return t.bucket(t.index(h))[0] }
 
-// Likely returns the place that Find will probably find, without a look at the item.
+// Likely returns the place that Find probably returns, without reading the item.
 func (t *Table) Likely(h uint64) (place uint64, ok bool) {
 	b := t.bucket(t.index(h))
 	for f := filter(b); f != 0; f &= f - 1 {
@@ -129,7 +129,7 @@ func (t *Table) Insert(h, place uint64) {
 	}
 }
 
-// insert adds the entry to the chain that begins with bucket number i.
+// insert adds the entry to the chain of bucket i.
 func (t *Table) insert(i, e uint64) {
 	b := t.last(i)
 	if filter(b) == filterFull {
@@ -165,7 +165,7 @@ func (t *Table) take() (link uint64) {
 	return link
 }
 
-// Replace makes the entry that has place old have place new.
+// Replace changes the place of an entry from old to new.
 func (t *Table) Replace(h, old, new uint64) {
 	if new > MaxPlace {
 		panic("table: place of more than 48 bits")
@@ -174,7 +174,7 @@ func (t *Table) Replace(h, old, new uint64) {
 	b[1+slot] = entry(h, new)
 }
 
-// find returns where the entry is, which must exist.
+// find returns the position of an entry, which must exist.
 func (t *Table) find(h, place uint64) (b []uint64, slot int) {
 	for b := t.bucket(t.index(h)); b != nil; b = t.next(b) {
 		for slot := range slots {
@@ -186,7 +186,8 @@ func (t *Table) find(h, place uint64) (b []uint64, slot int) {
 	panic("table: no such entry")
 }
 
-// Remove removes the entry that has the place. The last entry of the chain fills the gap; if that empties an overflow bucket, it is free.
+// Remove removes the entry with the place. The last entry of the chain fills the gap; an overflow bucket that becomes
+// empty goes to the free list.
 func (t *Table) Remove(h, place uint64) {
 	gap, slot := t.find(h, place)
 	var before []uint64
@@ -206,7 +207,7 @@ func (t *Table) Remove(h, place uint64) {
 	}
 }
 
-// split moves what belongs there from the next bucket to be split to a new one.
+// split adds a bucket, and moves the entries that belong there from the next bucket to split.
 func (t *Table) split() {
 	from := t.n - 1<<(bits.Len64(t.n)-1)
 	entries := make([]uint64, 0, 4*slots)
@@ -233,7 +234,7 @@ func (t *Table) split() {
 	}
 }
 
-// Chain appends the places of all entries of one chain, i < Buckets, to dst.
+// Chain appends the places of all entries of chain i, i < Buckets, to dst.
 func (t *Table) Chain(i uint64, dst []uint64) []uint64 {
 	for b := t.bucket(i); b != nil; b = t.next(b) {
 		for slot := range slots {
@@ -245,13 +246,13 @@ func (t *Table) Chain(i uint64, dst []uint64) []uint64 {
 	return dst
 }
 
-// Scan appends the places of all entries of the chain that has the hash to dst, and returns the last hash that the chain covers: the
-// scan goes on at last + 1. Entries with hashes below h may be among them.
+// Scan appends the places of all entries of the hash's chain to dst, and returns the last hash that the chain covers:
+// the scan continues at last + 1. Entries with hashes below h may be among them.
 func (t *Table) Scan(h uint64, dst []uint64) (places []uint64, last uint64) {
 	i := t.index(h)
 	level := uint(bits.Len64(t.n)) - 1
 	if i >= 1<<level || i < t.n-1<<level {
-		level++ // the bucket is one that has been split already, or came from a split
+		level++ // the bucket has been split in this round, or came from such a split
 	}
 	return t.Chain(i, dst), bits.Reverse64(i) | ^uint64(0)>>level
 }

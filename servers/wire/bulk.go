@@ -9,40 +9,44 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A body above MaxInline stays in memory of its sender, and the frame carries a reference: the region's key, offset, length, hash and a
-// number. The receiver Reads it to private memory, compares the hash, and tells the number, whereupon the sender uses the memory
-// again. Bodies are numbered 1, 2, 3, ... and Read in this order, so the number of the last one stands for all before it. A group Reads
-// one body at a time, so what peers send costs it MaxBody at most. A body that waits for the place does not keep the thread from sleeping: the completion of the
-// Read that has it wakes the thread. On few processors a thread that looked for it without a pause would hold up whoever brings that Read to its end: by TCP, two
-// answers of 16 KiB took six times the processor of one. A connection that ends gives the place up as soon as nothing is Read to it.
+// A body above MaxInline stays in its sender's memory, and the frame carries a reference: the region's key, offset,
+// length, hash and a number. The receiver Reads the body to private memory, compares the hash, and reports the
+// number; the sender then reuses the memory. Bodies are numbered 1, 2, 3, ... and Read in this order, so a reported
+// number covers all earlier bodies. A group Reads one body at a time, so the bodies of its peers cost it at most
+// MaxBody of memory.
+//
+// A body that waits for the group's landing place does not keep the thread awake: the completion of the Read that
+// occupies the place wakes the thread. On few processors, a thread that polled for it would delay whoever completes
+// that Read: over TCP, two answers of 16 KiB took six times the processor time of one. A connection that ends
+// releases the place as soon as no Read to it is under way.
 
 const (
 	refSize   = 72
 	unit      = 64 << 10
-	bulkUnits = 2 * (MaxBody + unit - 1) / unit // of a connection's bodies under way: two of the longest
+	bulkUnits = 2 * (MaxBody + unit - 1) / unit // a connection's outgoing bodies: two of the longest
 )
 
 type bulk struct {
-	// Of the sender.
+	// Fields of the sender.
 	region fabric.Region // nil until the first large body
 	used   [bulkUnits]bool
-	held   []bulkSlot // sent and not Read by the peer, in order
-	number uint64     // of the last body
-	frame  []byte     // of the reference that is being built
+	held   []bulkSlot // sent and not yet Read by the peer, in order
+	number uint64     // of the last body sent
+	frame  []byte     // the frame of the reference under construction
 
-	// Of the receiver.
+	// Fields of the receiver.
 	landing    bool // a reference has been received, and its message has not been returned
 	posted     bool
 	fetched    bool
 	message    Message
 	ref        reference
-	landedLast uint64 // number of the last body that was Read
-	told       uint64 // landedLast as the peer has been told
+	landedLast uint64 // number of the last body Read
+	told       uint64 // the landedLast that the peer has been told
 }
 
 type bulkSlot struct {
 	number      uint64
-	first, size int // units
+	first, size int // in units
 }
 
 type reference struct {
@@ -75,7 +79,8 @@ func parseKey(b []byte) fabric.Key {
 	}
 }
 
-// begin returns memory for a body of at most n bytes, and sees to it that the reference has room as well.
+// begin returns memory for a body of at most n bytes, and reserves room for the reference's frame. It returns
+// ErrAgain if either is missing.
 func (b *bulk) begin(c *link, n int) ([]byte, error) {
 	if b.region == nil {
 		r, err := c.g.d.Alloc(bulkUnits*unit, fabric.RemoteRead)
@@ -101,7 +106,7 @@ func (b *bulk) begin(c *link, n int) ([]byte, error) {
 	return b.region.Bytes()[at : at : at+n], nil
 }
 
-// find returns the first of so many free units in a row, -1 if there are none.
+// find returns the first of a run of that many free units, -1 if there is none.
 func (b *bulk) find(units int) int {
 	run := 0
 	for i, used := range b.used {
@@ -131,7 +136,7 @@ func (b *bulk) end(c *link, h *Header, body []byte) {
 	c.endFrame(&with, refSize)
 }
 
-// release gives the memory of the bodies back that the peer has Read.
+// release frees the memory of the bodies up to number last, which the peer has Read.
 func (b *bulk) release(c *link, last uint64) {
 	if last > b.number {
 		c.fail(fmt.Errorf("%w: the peer has Read body %d of %d", ErrProtocol, last, b.number))
@@ -145,7 +150,7 @@ func (b *bulk) release(c *link, last uint64) {
 	b.held = b.held[:copy(b.held, b.held[n:])]
 }
 
-// fetch begins to receive a message whose body is elsewhere.
+// fetch begins to receive a message whose body is in the peer's memory.
 func (b *bulk) fetch(c *link, m *Message) {
 	if len(m.Body) != refSize {
 		c.fail(fmt.Errorf("%w: a reference of %d bytes", ErrProtocol, len(m.Body)))
@@ -165,7 +170,7 @@ func (b *bulk) fetch(c *link, m *Message) {
 	b.landing, b.posted, b.fetched = true, false, false
 }
 
-// landed goes on with what fetch began, and returns the message when its body is here.
+// landed continues what fetch began, and returns the message once its body has been Read.
 func (b *bulk) landed(c *link) (Message, bool) {
 	g := c.g
 	if c.Err() != nil || !b.landing {
@@ -192,7 +197,7 @@ func (b *bulk) landed(c *link) (Message, bool) {
 	return m, true
 }
 
-// post Reads the body to the group's landing place, which is free.
+// post posts a Read of the body to the group's landing place, which is free.
 func (b *bulk) post(c *link) bool {
 	g := c.g
 	if g.landing == nil {
@@ -218,13 +223,13 @@ func (b *bulk) post(c *link) bool {
 	return true
 }
 
-// waiting says whether Receive has to be called although nothing new has come: the body is here, or can be Read now. Where another connection's body is being Read,
-// its completion wakes the group.
+// waiting reports whether Receive can make progress although nothing new has come: the body is here, or its Read can
+// be posted now. While another connection's body is being Read, the completion of that Read wakes the group.
 func (b *bulk) waiting(g *Group) bool {
 	return b.landing && (b.fetched || !b.posted && g.landFor == nil)
 }
 
-// leave gives the landing place to others. No Read to it is under way.
+// leave releases the landing place. No Read to it is under way.
 func (b *bulk) leave(c *link) {
 	if b.fetched && c.g.landFor == c {
 		c.g.landFor = nil

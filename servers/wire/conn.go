@@ -12,10 +12,10 @@ import (
 // Carrier is how the messages of a connection travel.
 type Carrier uint8
 
-// The carriers. The two ends of a connection use the same.
+// The carriers. Both ends of a connection use the same one.
 const (
 	CarrierRing Carrier = 1 + iota // Writes to a ring of the peer
-	CarrierSend                    // Sends that the peer has posted Recvs for
+	CarrierSend                    // Sends to Recvs that the peer has posted
 )
 
 func (c Carrier) String() string {
@@ -28,75 +28,76 @@ func (c Carrier) String() string {
 	return fmt.Sprintf("carrier %d", uint8(c))
 }
 
-// Conn carries messages to one peer, and the peer's messages here. Only the thread of its Group uses it, Err apart, which any
-// goroutine may call.
+// Conn carries messages to one peer, and the peer's messages here. Only the thread of its Group uses it; but any
+// goroutine may call Err.
 type Conn interface {
-	// Begin returns an empty slice that has room for a body of max bytes. The caller appends the body and calls End, or gives it up by
-	// calling Begin again. The error is ErrAgain when the peer has to take something first, ErrTooLong above MaxBody, or why the
-	// connection has ended. Nobody is notified when there is room again: who waits for it calls Begin again after some time.
+	// Begin returns an empty slice with room for a body of max bytes. The caller appends the body and calls End, or
+	// abandons it by calling Begin again. The error is ErrAgain if the peer first has to consume earlier messages,
+	// ErrTooLong above MaxBody, or the reason why the connection has ended. There is no notification of room: after
+	// ErrAgain the caller calls Begin again some time later.
 	Begin(max int) ([]byte, error)
-	// End makes a message of the body that was appended to Begin's slice. It travels at the next Flush at the latest.
+	// End makes a message of the body that was appended to Begin's slice. It is sent at the next Flush at the latest.
 	End(h *Header, body []byte)
-	// Flush puts all messages on their way.
+	// Flush sends all messages.
 	Flush()
-	// Receive returns the next message if one has come. Its body is private memory, valid until the next Receive of any Conn of the
-	// Group.
+	// Receive returns the next message if there is one. Its body is private memory, valid until the next Receive of
+	// any Conn of the Group.
 	Receive() (Message, bool)
-	// Peer says who is at the other end.
+	// Peer describes the other end.
 	Peer() fabric.Peer
-	// Err says why the connection has ended, nil if it has not.
+	// Err returns why the connection has ended, nil if it has not.
 	Err() error
-	// Close ends the connection. What has not been flushed is lost.
+	// Close ends the connection. Messages that were not flushed are lost.
 	Close() error
 }
 
-// Stats count what a connection has done since it began. The counters never fall.
+// Stats count the activity of a connection since its beginning. The counters never decrease.
 type Stats struct {
 	Sent, Received uint64 // messages
-	Posts          uint64 // doorbells
-	Bells          uint64 // peers woken
+	Posts          uint64 // doorbells: calls of Post with frames
+	Bells          uint64 // notifications sent
 	Reads          uint64 // one-sided Reads of the caller
 }
 
-// The peer's control area is written by this end, and this end's by the peer: one word each.
+// Offsets in a control area. Each end writes to the other's control area, one word at a time.
 const (
-	wordCredit = 0  // position that the writer's receiver has consumed: ring bytes
+	wordCredit = 0  // ring position up to which the writer has consumed, in bytes
 	wordArmed  = 8  // the writer's armed number
-	wordBell   = 16 // the armed number that the writer has notified
+	wordBell   = 16 // the armed number for which the writer has notified
 	wordLanded = 24 // number of the last large body that the writer has Read
 	wordCount  = 4
 	ctrlSize   = 64
-	landSize   = RingSize + ctrlSize // ring and control area of one end are one region
+	landSize   = RingSize + ctrlSize // one region holds ring and control area of one end
 )
 
 // A link is a Conn over an endpoint of a fabric.
 type link struct {
 	g     *Group
 	ep    fabric.Endpoint
-	id    uint64 // in the WR IDs of its operations
+	id    uint64 // the high bits of the WR IDs of its operations
 	peer  fabric.Key
-	land  fabric.Region // ring and control area; the peer writes to it
-	stage fabric.Region // mirror of the peer's ring, and the words for the peer's control area
+	land  fabric.Region // this end's ring and control area; the peer writes to it
+	stage fabric.Region // a mirror of the peer's ring, and the words for the peer's control area
 	out   sender
 	in    receiver
 	bulk  bulk
-	sends *sends // of CarrierSend
+	sends *sends // for CarrierSend, else nil
 
-	wrs     [3]fabric.WR // what is handed to Post, which does not keep it
-	reads   []fabric.WR  // the same, of Reads
-	told    uint64       // in.tail as the peer's control area has it
+	wrs     [3]fabric.WR // scratch for Post, which does not keep it
+	reads   []fabric.WR  // scratch for Reads
+	told    uint64       // the in.tail that was last written to the peer's control area
 	posts   []uint64
-	written int  // Writes of the caller that have completed
-	under   int  // signalled operations that have not completed
-	dirty   bool // is in g.dirty
-	max     int  // room of the frame that is being built
+	written int  // the caller's Writes that have completed since the last Written
+	under   int  // the number of signalled operations that have not completed
+	dirty   bool // the link is in g.dirty
+	max     int  // room of the frame under construction
 	inBulk  *bulkSlot
-	suspect time.Time // since when a frame has been there that proves nothing
+	suspect time.Time // since when an incomplete or invalid frame has been in the ring
 	badNow  bool
 
 	armed     uint64 // this end's number, as written to the peer
 	busy      [wordCount]bool
-	answered  uint64 // the peer's number that was notified last
+	answered  uint64 // the peer's number that was last notified
 	bellAgain bool
 
 	err        atomic.Pointer[error]
@@ -115,7 +116,7 @@ func (c *link) Err() error {
 	return nil
 }
 
-// fail ends the connection for the first reason that there is.
+// fail ends the connection with the first error.
 func (c *link) fail(err error) {
 	if c.err.CompareAndSwap(nil, &err) {
 		c.ep.Close()
@@ -150,7 +151,8 @@ func (c *link) Begin(max int) ([]byte, error) {
 	return b[headSize:headSize], nil
 }
 
-// beginFrame returns the memory of a frame whose body has at most n bytes. Where it lacks, it looks whether the peer has news.
+// beginFrame returns the memory of a frame whose body has at most n bytes, nil if there is no room. Without room it
+// first reads the credit in the control area.
 func (c *link) beginFrame(n int) []byte {
 	if c.sends != nil {
 		return c.sends.begin(n)
@@ -213,7 +215,8 @@ func (c *link) Flush() {
 	if c.out.flushed == c.out.head || len(c.posts) == cap(c.posts) {
 		return
 	}
-	// What lies between is posted with one doorbell, a Write per lap. The last is signalled: the look at the armed number waits for it.
+	// Contiguous frames are posted with one doorbell, a Write for each lap. The last Write is signalled, because the
+	// armed number is read after its completion.
 	w := &c.wrs
 	n := 0
 	for from := c.out.flushed; from < c.out.head && n < len(w); n++ {
@@ -236,16 +239,16 @@ func (c *link) Flush() {
 	c.postError(err)
 }
 
-// creditEvery is how many bytes of the ring are consumed before the consumed position is written to the peer's control area. Frames carry
-// the position as well, but a peer that waits for room may receive none (invariant 6). A sender may need room for the rest of a lap and
-// for the longest frame, which is less than two of the longest frames, from a peer that has consumed everything; so creditEvery is at
-// most a ring less two of the longest frames. A smaller creditEvery costs more Writes: a quarter of a ring is one in some 200 small
-// messages.
+// creditEvery is the number of ring bytes that this end consumes before it writes the consumed position to the peer's
+// control area. Frames carry the position as well, but a peer that waits for room may receive none (invariant 6).
+// Larger: a sender may need room for the remainder of a lap and for the longest frame, less than two of the longest
+// frames, from a peer that has consumed everything; so creditEvery is at most a ring less two of the longest frames.
+// Smaller: more Writes; a quarter of a ring is one Write in some 200 small messages.
 const creditEvery = RingSize / 4
 
 const _ = uint(RingSize - 2*maxFrame - creditEvery) // compiles if it is not negative
 
-// tell Writes to the peer's control area what it may wait for.
+// tell Writes credit and Read bodies to the peer's control area, if there is enough to tell.
 func (c *link) tell() {
 	if c.in.tail-c.told >= creditEvery && !c.busy[wordCredit/8] {
 		c.told = c.in.tail
@@ -257,7 +260,7 @@ func (c *link) tell() {
 	}
 }
 
-// postError takes what Post has returned. What was not taken is posted again at the next Flush of the group.
+// postError handles an error of Post. What was not taken is posted again at the next Flush of the group.
 func (c *link) postError(err error) {
 	if err == nil {
 		return
@@ -269,7 +272,7 @@ func (c *link) postError(err error) {
 	c.g.mark(c)
 }
 
-// writeWord writes a word of the peer's control area, whose last Write has completed (invariant 3).
+// writeWord writes a word of the peer's control area. The last Write of that word has completed (invariant 3).
 func (c *link) writeWord(word, value uint64, flags fabric.Flags) {
 	at := uint64(RingSize) + word
 	le.PutUint64(c.stage.Bytes()[at:], value)
@@ -283,7 +286,7 @@ func (c *link) writeWord(word, value uint64, flags fabric.Flags) {
 		c.under++
 		return
 	}
-	switch { // tried again when the group flushes, or arms
+	switch { // retried at the next Flush or Arm of the group
 	case word == wordCredit:
 		c.told = value - RingSize
 	case word == wordLanded:
@@ -296,7 +299,7 @@ func (c *link) writeWord(word, value uint64, flags fabric.Flags) {
 	c.postError(err)
 }
 
-// framesDone is called when the oldest post has completed, hence all that was posted before.
+// framesDone handles the completion of the oldest post, and so of all operations before it.
 func (c *link) framesDone() {
 	c.out.completed = c.posts[0]
 	c.posts = c.posts[:copy(c.posts, c.posts[1:])]
@@ -306,8 +309,8 @@ func (c *link) framesDone() {
 	}
 }
 
-// ring notifies the peer if it is armed with a number that has not been notified (invariant 4). All of this end's messages that have
-// completed are in the peer's memory by now.
+// ring notifies the peer if its armed number is one that this end has not notified (invariant 4). All of this end's
+// completed messages are in the peer's memory by now.
 func (c *link) ring() {
 	armed := fromLE(words.Load(c.land.Bytes(), RingSize+wordArmed))
 	if armed == c.answered && !c.bellAgain {
@@ -341,7 +344,7 @@ func (c *link) Receive() (Message, bool) {
 	return m, true
 }
 
-// takeFrame returns the next frame, with an op of this package or without.
+// takeFrame returns the next frame, whether its op is the caller's or this package's.
 func (c *link) takeFrame() (Message, bool) {
 	if c.Err() != nil {
 		return Message{}, false
@@ -361,12 +364,13 @@ func (c *link) takeFrame() (Message, bool) {
 	return m, c.Err() == nil
 }
 
-// isArmed says whether the peer has a number from this end that it has not used. If the peer is about to use it, it notifies.
+// isArmed reports whether the peer has a number from this end that it has not used. A peer that is about to use it
+// will notify.
 func (c *link) isArmed() bool {
 	return c.sends != nil || fromLE(words.Load(c.land.Bytes(), RingSize+wordBell)) != c.armed
 }
 
-// arrived says whether Receive would find something, or at least has to look.
+// arrived reports whether Receive may have something to return.
 func (c *link) arrived() bool {
 	if c.bulk.landing {
 		return c.bulk.waiting(c.g)

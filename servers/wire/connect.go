@@ -17,13 +17,14 @@ const (
 	greetingSize  = 56
 )
 
-// MaxHello is the most bytes of a caller's hello or answer.
+// MaxHello is the greatest length of a caller's hello or answer, in bytes.
 const MaxHello = fabric.MaxHello - greetingSize
 
-// A greeting stands before the caller's part in the fabric's hello, and in its answer: what the peer needs to send to this end.
+// A greeting precedes the caller's part in the fabric's hello and in its answer. It has what the peer needs to send
+// to this end.
 type greeting struct {
 	carrier Carrier
-	salt    uint64     // of this end's ring, drawn at random
+	salt    uint64     // random, for this end's ring
 	key     fabric.Key // of this end's ring and control area
 }
 
@@ -35,7 +36,7 @@ func (g *greeting) append(b []byte) []byte {
 	return appendKey(b, g.key)
 }
 
-// parse decodes a greeting and returns what stands behind it.
+// parse decodes a greeting and returns the bytes behind it.
 func (g *greeting) parse(b []byte) ([]byte, error) {
 	if len(b) < greetingSize || string(b[:4]) != greetingMagic {
 		return nil, fmt.Errorf("%w: the peer is no flashdbm server or client", ErrProtocol)
@@ -53,14 +54,14 @@ func (g *greeting) parse(b []byte) ([]byte, error) {
 	return b[greetingSize:], nil
 }
 
-// Hello returns the caller's part of the hello of a connection that somebody asks for.
+// Hello returns the caller's part of the hello of an incoming connection.
 func Hello(in fabric.Incoming) ([]byte, error) {
 	var g greeting
 	return g.parse(in.Hello())
 }
 
-// Dial connects to a peer that answers with Accept, and returns the caller's part of the answer. The connection belongs to nobody until
-// the group's thread calls Add; whoever gives it up before that calls its Close.
+// Dial connects to a peer that answers with Accept, and returns the caller's part of the answer. The connection
+// belongs to the caller until the group's thread calls Add; a caller that gives it up before that calls Close.
 func (g *Group) Dial(ctx context.Context, addr string, hello []byte, carrier Carrier) (Conn, []byte, error) {
 	c, mine, err := g.prepare(carrier)
 	if err != nil {
@@ -86,7 +87,8 @@ func (g *Group) Dial(ctx context.Context, addr string, hello []byte, carrier Car
 	return c, rest, nil
 }
 
-// Accept makes the connection that somebody asks for, with the carrier that the peer has chosen. It is handed on as Dial's is.
+// Accept accepts an incoming connection, with the carrier that the peer has chosen. As with Dial, the connection
+// belongs to the caller until Add.
 func (g *Group) Accept(in fabric.Incoming, answer []byte) (Conn, error) {
 	var theirs greeting
 	if _, err := theirs.parse(in.Hello()); err != nil {
@@ -115,7 +117,8 @@ func (g *Group) options(carrier Carrier) fabric.EndpointOptions {
 	return o
 }
 
-// prepare makes this end's memory. It is never used for another connection: words of an old one may come late.
+// prepare allocates this end's memory for one connection. The memory is never reused for another, because words of an
+// old connection may arrive late.
 func (g *Group) prepare(carrier Carrier) (*link, *greeting, error) {
 	if carrier != CarrierRing && carrier != CarrierSend {
 		return nil, nil, fmt.Errorf("wire: %v is no carrier of a fabric", carrier)
@@ -147,7 +150,7 @@ func (g *Group) prepare(carrier Carrier) (*link, *greeting, error) {
 	return c, &greeting{carrier, salt, c.land.Key()}, nil
 }
 
-// meet takes what the peer has said.
+// meet records the peer's greeting.
 func (c *link) meet(theirs *greeting) {
 	c.peer, c.out.salt = theirs.key, theirs.salt
 	if c.sends != nil {
@@ -155,8 +158,8 @@ func (c *link) meet(theirs *greeting) {
 	}
 }
 
-// Read Reads n bytes at an offset of a peer's region to local memory. Done tells, with the token, when it is complete. The error is
-// ErrAgain when too much is under way.
+// Read Reads n bytes at an offset of a peer's region to local memory. Group.Done reports its completion with the
+// token. The error is ErrAgain if too many operations are under way.
 func (c *link) Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error {
 	if err := c.Err(); err != nil {
 		return err
@@ -183,7 +186,7 @@ func (c *link) Reader() fabric.Reader {
 	return r
 }
 
-// A ReadOp is one of several Reads.
+// A ReadOp is one Read of a call of Reads.
 type ReadOp struct {
 	Offset uint64 // in local memory
 	Length uint64
@@ -192,8 +195,8 @@ type ReadOp struct {
 	Token  uint64
 }
 
-// Reads is Read for several at once, with one doorbell. It returns how many were taken; fewer than all without an error means that too much is under way for
-// the others.
+// Reads is Read for several operations, with one doorbell. It returns how many were taken; fewer than all without an
+// error means that too many operations are under way.
 func (c *link) Reads(local fabric.Region, ops []ReadOp) (taken int, err error) {
 	if err := c.Err(); err != nil {
 		return 0, err
@@ -215,8 +218,8 @@ func (c *link) Reads(local fabric.Region, ops []ReadOp) (taken int, err error) {
 	return taken, nil
 }
 
-// Write Writes n bytes of local memory at an offset to a peer's region. Written counts it when it is complete. The error is ErrAgain when too
-// much is under way.
+// Write Writes n bytes of local memory at an offset to a peer's region. Written counts it once it has completed. The
+// error is ErrAgain if too many operations are under way.
 func (c *link) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error {
 	if err := c.Err(); err != nil {
 		return err
@@ -236,17 +239,18 @@ func (c *link) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint
 	return c.Err()
 }
 
-// Written returns how many Writes have completed since the last call, in the order in which they were posted.
+// Written returns how many Writes have completed since the last call. Writes complete in the order in which they were
+// posted.
 func (c *link) Written() (n int) {
 	n, c.written = c.written, 0
 	return n
 }
 
-// A OneSided is a Conn whose peer's memory can be Read.
+// A OneSided is a Conn through which the caller can Read the peer's memory.
 type OneSided interface {
 	Conn
 	Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error
-	// Reader returns the endpoint if any goroutine can read by it, else nil.
+	// Reader returns the endpoint if any goroutine can read through it, else nil.
 	Reader() fabric.Reader
 }
 
@@ -256,7 +260,8 @@ type BatchReader interface {
 	Reads(local fabric.Region, ops []ReadOp) (taken int, err error)
 }
 
-// A Writer is a Conn whose peer's memory can be Written. Local memory stays as it is until the Writes have completed.
+// A Writer is a Conn through which the caller can Write the peer's memory. The caller must not change local memory
+// before the Writes have completed.
 type Writer interface {
 	Conn
 	Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error

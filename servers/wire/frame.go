@@ -8,7 +8,8 @@ import (
 
 var le = binary.LittleEndian
 
-// Header is what a message says beside its body. Request relates an answer to its request; it means nothing to this package.
+// Header has the fields of a message besides its body. Request relates an answer to its request; this package does
+// not interpret it.
 type Header struct {
 	Op         uint8 // below OpReserved
 	Flags      uint8 // below FlagReserved
@@ -21,20 +22,20 @@ type Header struct {
 type Message struct {
 	Header
 	Body []byte
-	// Local is a request that did not travel: of a Line only, which says what it is.
+	// Local is a request that was not encoded. Only a Line sets it, and defines its type.
 	Local any
 }
 
-// OpReserved is the first op code that belongs to this package, FlagReserved the flag that does.
+// OpReserved is the first op code reserved for this package, FlagReserved the reserved flag.
 const (
 	OpReserved   = 0xF0
 	FlagReserved = 0x80
 )
 
 const (
-	opSkip   = 0xFF // the rest of the ring up to its end is not used
-	opCredit = 0xFE // has credit, and the number of the last body that was Read, and nothing else (Send carrier)
-	flagBulk = 0x80 // the body is a bulk reference: the message's own is Read from the sender
+	opSkip   = 0xFF // the remainder of the lap is not used
+	opCredit = 0xFE // carries only credit and the number of the last body Read (Send carrier)
+	flagBulk = 0x80 // the body is a bulk reference: the receiver Reads the message's body from the sender
 )
 
 // The frame of a message.
@@ -46,10 +47,10 @@ const (
 	frameUnit = 8
 )
 
-// frameSize returns the bytes of a frame whose body has n.
+// frameSize returns the size of a frame with a body of n bytes.
 func frameSize(n int) int { return headSize + (n+frameUnit-1)&^(frameUnit-1) + tailSize }
 
-// seal makes a frame of the n bytes of body that are at b[headSize:]. It returns the frame.
+// seal makes a frame around the n bytes of body at b[headSize:], and returns the frame.
 func seal(b []byte, h *Header, n int, number uint64, credit uint32, salt uint64) []byte {
 	size := frameSize(n)
 	b = b[:size:size]
@@ -65,8 +66,8 @@ func seal(b []byte, h *Header, n int, number uint64, credit uint32, salt uint64)
 	return b
 }
 
-// unseal checks a private copy of a frame, and returns what it carries. The copy has exactly the bytes that its size asks for, as far as
-// the reader has looked; the frame's own words say it again, under the hash.
+// unseal checks a private copy of a frame, and returns its message. The copy has the length that the reader computed
+// from the size it read in the ring; the copy's own size, covered by the hash, has to give the same length.
 func unseal(b []byte, number, salt uint64) (m Message, credit uint32, ok bool) {
 	if len(b) < minFrame || le.Uint64(b[8:]) != number {
 		return m, 0, false

@@ -8,41 +8,41 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// A Group is what one thread has of the fabric: a queue, and the connections that report to it. Its thread calls all methods, except
-// Dial, Accept and Wake, which any goroutine may call.
+// A Group is one thread's part of the fabric: a queue, and the connections that report to it. Only that thread calls
+// the methods, but any goroutine may call Dial, Accept and Wake.
 type Group struct {
 	d     fabric.Domain
 	q     fabric.Queue
-	links []*link // by the slot in their ids; nil if free
+	links []*link // by slot, which is part of their ids; nil if the slot is free
 	gens  []uint64
-	dirty []*link // have something to flush
+	dirty []*link // links with something to flush
 	wcs   []fabric.WC
 
-	scratch  []byte        // what Receive returns lies here
-	landing  fabric.Region // a large body is Read to here
+	scratch  []byte        // bodies that Receive returns
+	landing  fabric.Region // the landing place of large bodies
 	landFor  *link
 	done     []ReadDone
-	draining []*link // closed, with operations under way
+	draining []*link // closed links whose operations may be under way
 }
 
-// ReadDone says that a Read is complete.
+// ReadDone reports that a Read has completed.
 type ReadDone struct {
 	Conn  Conn
 	Token uint64
 	Err   error
 }
 
-// A WR's ID names the link and what the operation is for.
+// A WR's ID names the link and the purpose of the operation.
 const (
 	slotBits  = 16
 	genShift  = 32 + slotBits
 	kindShift = 28
 
 	kindFrames = 0 << kindShift
-	kindWord   = 1 << kindShift // and the word
+	kindWord   = 1 << kindShift // | the word's number
 	kindBulk   = 2 << kindShift
-	kindRead   = 3 << kindShift // and the token
-	kindRecv   = 4 << kindShift // and the place
+	kindRead   = 3 << kindShift // | the token
+	kindRecv   = 4 << kindShift // | the place
 	kindWrite  = 5 << kindShift
 	kindMask   = 15 << kindShift
 	tokenMask  = 1<<kindShift - 1
@@ -51,7 +51,7 @@ const (
 // MaxToken is the highest token of a Read.
 const MaxToken = tokenMask
 
-// depth is how many operations of one connection are under way at most, Recvs apart.
+// depth is the most operations of one connection under way, besides Recvs.
 const depth = 128
 
 // NewGroup returns a group whose connections together have at most about ops operations under way.
@@ -80,7 +80,7 @@ func (g *Group) Close() error {
 	return g.q.Close()
 }
 
-// Add gives the group's thread a connection that Dial or Accept has made. Only then may it be used.
+// Add gives the group's thread a connection that Dial or Accept has returned. The connection is used only after that.
 func (g *Group) Add(conn Conn) {
 	c := conn.(*link)
 	slot := -1
@@ -102,7 +102,8 @@ func (g *Group) Add(conn Conn) {
 	}
 }
 
-// drop takes a closed connection out. Its memory is given back when nothing of it is under way.
+// drop removes a closed connection. Its memory is freed by Check after drainTime, when no operation on it is under
+// way.
 func (g *Group) drop(c *link) {
 	c.bulk.leave(c)
 	slot := c.id >> 32 & (1<<slotBits - 1)
@@ -133,7 +134,7 @@ func (g *Group) mark(c *link) {
 	}
 }
 
-// Flush puts the messages of all connections on their way.
+// Flush sends the messages of all connections.
 func (g *Group) Flush() {
 	list := g.dirty
 	g.dirty = g.dirty[len(g.dirty):]
@@ -146,7 +147,8 @@ func (g *Group) Flush() {
 	}
 }
 
-// Step takes completions and flushes. It says whether there was anything. Reads that have completed are in Done until the next Step.
+// Step handles completions and flushes. It reports whether there was anything to do. Done returns the Reads that have
+// completed until the next Step.
 func (g *Group) Step() bool {
 	clear(g.done)
 	g.done = g.done[:0]
@@ -184,7 +186,7 @@ func (g *Group) complete(wc *fabric.WC) {
 	case kind == kindBulk:
 		c.under--
 		c.bulk.fetched = true
-		if c.Err() != nil { // nobody receives it
+		if c.Err() != nil { // no Receive will take the body
 			c.bulk.leave(c)
 		}
 	case kind == kindWrite:
@@ -192,7 +194,7 @@ func (g *Group) complete(wc *fabric.WC) {
 		if wc.Err == nil {
 			c.written++
 		}
-	case wc.Err != nil: // of what is not signalled, too; the connection has ended
+	case wc.Err != nil: // operations without Signal fail, too; the connection has ended
 	case kind == kindFrames:
 		c.under--
 		if c.sends != nil {
@@ -216,7 +218,7 @@ func (g *Group) complete(wc *fabric.WC) {
 	}
 }
 
-// drained returns the closed connection that a completion is of, and gives its memory back with the last one.
+// drained returns the closed connection to which a completion belongs, nil if its memory has been freed.
 func (g *Group) drained(wc *fabric.WC) *link {
 	for _, c := range g.draining {
 		if c.id == wc.ID&^(1<<32-1) {
@@ -226,8 +228,8 @@ func (g *Group) drained(wc *fabric.WC) *link {
 	return nil
 }
 
-// Check looks after what takes time: connections whose endpoint has ended, frames that never become whole, memory of closed connections. It
-// is called now and then, some ten times a second.
+// Check does what depends on time: it ends connections whose endpoint has ended, or whose frames stay incomplete, and
+// frees the memory of closed connections. The thread calls it some ten times a second.
 func (g *Group) Check(now time.Time) {
 	for _, c := range g.links {
 		if c == nil {
@@ -267,16 +269,18 @@ func (g *Group) Check(now time.Time) {
 }
 
 const (
-	// suspectTime is how long a frame may be on its way once its indicator is there. It is above the fabric's own limit of 1 s for an
-	// operation; a peer that is stopped in the middle of a Write is given up a little later than the fabric would.
+	// suspectTime is how long a frame may stay incomplete once its indicator is there. It is above the fabric's limit
+	// of 1 s for an operation, so the connection of a peer that stops in the middle of a Write ends a little later
+	// than the fabric would end it.
 	suspectTime = 2 * time.Second
-	// drainTime is how long the memory of a closed connection is kept for operations under way. The fabric completes all operations of
-	// a closed endpoint; this is longer than any of them takes.
+	// drainTime is how long the memory of a closed connection is kept for operations under way. The fabric completes
+	// all operations of a closed endpoint; drainTime is longer than any of them takes.
 	drainTime = 3 * time.Second
 )
 
-// Arm prepares the group's thread for sleep: true means that nothing has come so far, and that Wait ends when a peer sends anything from now on, or
-// before that, when the number has arrived by which the peer can tell. False means that Step and Receive have to be called first.
+// Arm prepares the group's thread for sleep. True means that nothing has come so far, and that Wait ends when a peer
+// sends anything from now on, or earlier, when an armed number has arrived at its peer. False means that the thread
+// has to call Step and Receive first.
 func (g *Group) Arm() bool {
 	if g.Step(); len(g.done) > 0 {
 		return false
@@ -287,7 +291,7 @@ func (g *Group) Arm() bool {
 			c.writeWord(wordArmed, c.armed, 0)
 		}
 	}
-	g.Step() // where a Write has completed by now, as within a machine, this spares a Wait
+	g.Step() // saves a Wait if a Write has completed by now, as it has within one machine
 	if len(g.done) > 0 || len(g.dirty) > 0 {
 		return false
 	}
@@ -299,12 +303,12 @@ func (g *Group) Arm() bool {
 	return true
 }
 
-// Wait sleeps until a peer notifies, an operation completes, or Wake is called. It is called only after Arm has said true and nothing
-// else has been called since; it looks spin times before it sleeps.
+// Wait sleeps until a peer notifies, an operation completes, or Wake is called. It checks spin times before it
+// sleeps. The thread calls it only directly after Arm has returned true.
 func (g *Group) Wait(ctx context.Context, spin int) error { return g.q.Wait(ctx, spin) }
 
-// Wake ends the Wait that is under way, or the next one. Any goroutine may call it.
+// Wake ends the Wait under way, or the next one. Any goroutine may call it.
 func (g *Group) Wake() { g.q.Wake() }
 
-// Domain returns the fabric's domain.
+// Domain returns the group's fabric domain.
 func (g *Group) Domain() fabric.Domain { return g.d }

@@ -6,20 +6,20 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// Positions in a ring count bytes from the connection's beginning and never wrap; the place is the position modulo RingSize. A frame
-// lies within one lap. Where fewer than minFrame bytes are left of a lap, the next frame begins the next lap; where more are left, but
-// not enough, a skip frame says so.
+// Positions in a ring count bytes from the connection's beginning and never wrap; the place is the position modulo
+// RingSize. A frame lies within one lap. If fewer than minFrame bytes are left of a lap, the next frame begins the
+// next lap; if more are left, but too few for the frame, a skip frame fills them.
 
-// sender is the sending end of a ring: where its frames are built, in the same places as in the peer's ring.
+// sender is the sending end of a ring. It builds frames in a mirror, at the same places as in the peer's ring.
 type sender struct {
 	mirror    []byte
 	salt      uint64
-	number    uint64 // of the next frame
-	head      uint64 // where the next frame goes
-	flushed   uint64 // what precedes has been posted
-	completed uint64 // what precedes has been posted and has completed
-	credited  uint64 // what precedes has been consumed by the peer
-	skip      uint64 // bytes before the frame that is being built, up to the end of the lap
+	number    uint64 // number of the next frame
+	head      uint64 // position of the next frame
+	flushed   uint64 // bytes before it have been posted
+	completed uint64 // bytes before it have been posted and have completed
+	credited  uint64 // bytes before it have been consumed by the peer
+	skip      uint64 // bytes left of the lap in front of the frame under construction
 }
 
 // begin returns the memory for a frame whose body has at most n bytes, nil if there is no room.
@@ -30,7 +30,7 @@ func (s *sender) begin(n int) []byte {
 	if rem < size {
 		s.skip = rem
 	}
-	// Invariant 2 of the package: both have to be behind the bytes that are written again.
+	// Invariant 2 of the package: bytes are reused only after they have been both credited and completed.
 	free := RingSize - (s.head - min(s.credited, s.completed))
 	if s.skip+size > free {
 		return nil
@@ -39,7 +39,7 @@ func (s *sender) begin(n int) []byte {
 	return s.mirror[at : at+size : at+size]
 }
 
-// end makes a frame of the n bytes of body that are in the memory that begin has returned.
+// end makes a frame of the n bytes of body in the memory that begin has returned.
 func (s *sender) end(h *Header, n int, credit uint32) {
 	if s.skip >= minFrame {
 		at := s.head % RingSize
@@ -52,14 +52,15 @@ func (s *sender) end(h *Header, n int, credit uint32) {
 	s.number++
 }
 
-// segment returns the place of the next bytes to post: those from s.flushed to the end of the lap, or to the head.
+// segment returns the place and length of the next Write: from the position from to the end of the lap, or to the
+// head.
 func (s *sender) segment(from uint64) (at, n uint64) {
 	at = from % RingSize
 	return at, min(s.head-from, RingSize-at)
 }
 
-// credit takes the low bits of the peer's position as a frame or the control area tells it. What is older than what is known changes
-// nothing; what the peer cannot have consumed yet is false.
+// credit takes the low bits of the peer's consumed position, from a frame or the control area. An older position has
+// no effect; credit returns false for a position that the peer cannot have reached yet.
 func (s *sender) credit(low uint32) bool {
 	by := low - uint32(s.credited)
 	if by == 0 || int32(by) < 0 {
@@ -72,15 +73,15 @@ func (s *sender) credit(low uint32) bool {
 	return true
 }
 
-// receiver is the receiving end: the ring itself, which the peer writes to whenever it likes.
+// receiver is the receiving end: the ring itself, which the peer may write at any time.
 type receiver struct {
 	ring   []byte
 	salt   uint64
-	number uint64 // of the next frame
-	tail   uint64 // what precedes has been consumed
+	number uint64 // number of the next frame
+	tail   uint64 // bytes before it have been consumed
 }
 
-// arrived says whether the next frame's indicator is there.
+// arrived reports whether the next frame's indicator is there.
 func (r *receiver) arrived() bool {
 	at := r.tail % RingSize
 	if RingSize-at < minFrame {
@@ -89,8 +90,8 @@ func (r *receiver) arrived() bool {
 	return fromLE(words.Load(r.ring, int(at)+8)) == r.number
 }
 
-// take returns the next frame if it is there, copied to scratch, of maxFrame bytes. suspect is true if the indicator is there and the rest
-// proves nothing: it is still on its way, or never will be.
+// take returns the next frame if it is there, copied to scratch, which has maxFrame bytes. suspect is true if the
+// indicator is there and the frame is invalid: the remainder is still on its way, or never comes.
 func (r *receiver) take(scratch []byte) (m Message, credit uint32, ok, suspect bool) {
 	for {
 		at := r.tail % RingSize
@@ -109,7 +110,7 @@ func (r *receiver) take(scratch []byte) (m Message, credit uint32, ok, suspect b
 		if at+n > RingSize {
 			return m, 0, false, true
 		}
-		// From here on only the copy counts: the peer may write to the ring between any two looks.
+		// From here on only the copy counts: the peer may write to the ring between any two reads of it.
 		words.Read(scratch[:n], r.ring[at:at+n])
 		m, credit, ok = unseal(scratch[:n], r.number, r.salt)
 		if !ok {
@@ -124,7 +125,7 @@ func (r *receiver) take(scratch []byte) (m Message, credit uint32, ok, suspect b
 	}
 }
 
-// fromLE turns a word of memory into the number that its bytes are.
+// fromLE returns the little-endian number in a word's bytes.
 func fromLE(w uint64) uint64 {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], w)

@@ -6,31 +6,32 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// sends is the carrier that the papers compare rings with: a frame per Send, which a Recv of the peer takes. Frames are the same as in a
-// ring. Credit counts frames that the peer has taken out, hence posted Recvs for. There is no control area, so frames of their own tell
-// what the peer may wait for; they are taken out when they come, whether or not the caller receives (invariant 6 of the package).
+// sends is the carrier to which the papers compare rings: a frame per Send, which a Recv of the peer takes. Frames
+// are the same as in a ring. Credit counts the frames that the peer has taken out, and so the Recvs that it has
+// posted again. There is no control area, so control frames carry credit and the numbers of Read bodies; the
+// receiving end takes them out on arrival, whether or not the caller receives (invariant 6 of the package).
 type sends struct {
 	c     *link
-	place fabric.Region // of Recvs
-	stage fabric.Region // of Sends
+	place fabric.Region // for Recvs
+	stage fabric.Region // for Sends
 
-	number, head, flushed, completed, credited uint64 // frames
+	number, head, flushed, completed, credited uint64 // count frames
 	salt                                       uint64
 
 	inNumber, inSalt uint64
 	consumed, told   uint64
-	controls         int        // frames of their own that were taken out since the peer was told
-	come             []recvDone // in order
+	controls         int        // control frames that were taken out since the peer was last told
+	come             []recvDone // received messages, in order
 }
 
 type recvDone struct {
 	place   int
-	message Message // its body lies in the place
+	message Message // its body is in the place
 }
 
 const (
-	sendWindow = 32 // messages of a connection and direction under way
-	// sendExtra is room for frames of their own. The peer takes them out at once and says so after half of them.
+	sendWindow = 32 // most messages of a connection and direction under way
+	// sendExtra is room for control frames. The peer takes them out on arrival and says so after half of them.
 	sendExtra = 4
 	sendSlots = sendWindow + sendExtra
 )
@@ -59,7 +60,7 @@ func (s *sends) post(place int) {
 	n, err := s.c.ep.Post([]fabric.WR{{
 		ID: s.c.id | kindRecv | uint64(place), Op: fabric.Recv, Local: s.place, LOff: uint64(place * maxFrame), LLen: maxFrame,
 	}})
-	if n == 0 { // there is never more than one per place
+	if n == 0 { // never for lack of room: there is one Recv for each place
 		s.c.fail(fmt.Errorf("wire: a Recv: %w", err))
 	}
 }
@@ -125,7 +126,7 @@ func (s *sends) flush() {
 	c.postError(err)
 }
 
-// sent is called when the oldest post has completed.
+// sent handles the completion of the oldest post.
 func (s *sends) sent() {
 	c := s.c
 	s.completed = c.posts[0]
@@ -135,12 +136,12 @@ func (s *sends) sent() {
 	}
 }
 
-// owes says whether the peer has to be told something that it may wait for.
+// owes reports whether the peer has to be told credit or Read bodies for which it may wait.
 func (s *sends) owes() bool {
 	return s.consumed-s.told >= sendWindow/2 || s.controls >= sendExtra/2 || s.c.bulk.landedLast != s.c.bulk.told
 }
 
-// received takes the frame of a Recv that has completed. Its memory is private until the Recv is posted again.
+// received handles the frame of a completed Recv. Its memory is private until the Recv is posted again.
 func (s *sends) received(place int, size uint32) {
 	c := s.c
 	if c.Err() != nil {
@@ -166,7 +167,7 @@ func (s *sends) received(place int, size uint32) {
 	s.taken(place)
 }
 
-// taken makes room for another frame.
+// taken makes a place free for another frame.
 func (s *sends) taken(place int) {
 	s.consumed++
 	s.post(place)

@@ -5,30 +5,31 @@ import (
 	"sync/atomic"
 )
 
-// A Sleeper waits on a group while a thread sleeps on another one, and wakes the thread if anything comes. The thread calls Start before it
-// sleeps, Stop once it is awake, one after the other, and End when it sleeps no more.
+// A Sleeper waits on a group while a thread sleeps on another group, and wakes the thread if anything comes. The
+// thread calls Start before each sleep and Stop after it, and End when it needs the Sleeper no longer.
 type Sleeper struct {
 	group *Group
 	wake  func()
 	begin chan context.Context
-	ended chan struct{} // has room for one: who has ended a wait need not find anybody who takes it
-	over  atomic.Bool   // the thread is awake; set before the group is woken for that
+	ended chan struct{} // capacity 1: run need not find a receiver when a wait has ended
+	over  atomic.Bool   // the thread is awake; set before Stop wakes the group
 }
 
-// NewSleeper returns a sleeper, which calls wake from a goroutine of its own.
+// NewSleeper returns a Sleeper. It calls wake from a goroutine of its own.
 func NewSleeper(g *Group, wake func()) *Sleeper {
 	s := &Sleeper{group: g, wake: wake, begin: make(chan context.Context), ended: make(chan struct{}, 1)}
 	go s.run()
 	return s
 }
 
-// Start begins a wait that ends with ctx, by Stop, or once the group is notified or woken.
+// Start begins a wait, which ends with ctx, by Stop, or once the group is notified or woken.
 func (s *Sleeper) Start(ctx context.Context) {
 	s.over.Store(false)
 	s.begin <- ctx
 }
 
-// Stop ends the wait. A sleeper that has ended by itself is not woken: that would end its next wait, and so the thread's next sleep, and the one behind that.
+// Stop ends the wait. It does not wake a wait that has already ended: the wake-up would end the next wait, and so the
+// thread's next sleep, and then the one after it.
 func (s *Sleeper) Stop() {
 	s.over.Store(true)
 	select {
@@ -40,7 +41,7 @@ func (s *Sleeper) Stop() {
 	<-s.ended
 }
 
-// End ends the sleeper's goroutine, between two waits.
+// End ends the Sleeper's goroutine. It is called between Stop and Start.
 func (s *Sleeper) End() { close(s.begin) }
 
 func (s *Sleeper) run() {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A process is an owner in a process of its own: this test's binary, run again.
+// A process is an owner in a separate process: this test's binary, run again.
 type process struct {
 	cmd   *exec.Cmd
 	at    string
@@ -39,7 +39,7 @@ func startProcess(t *testing.T, addr string) owner {
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
 		if !p.over {
-			p.cmd.Process.Signal(syscall.SIGCONT) // a test that failed has left it stopped
+			p.cmd.Process.Signal(syscall.SIGCONT) // a failed test may have left it stopped
 			p.in.Close()
 			defer p.watch()()
 			assert.NoError(t, p.cmd.Wait(), "the owner's process")
@@ -54,8 +54,8 @@ func startProcess(t *testing.T, addr string) owner {
 
 func (p *process) addr() string { return p.at }
 
-// watch has the owner's process print its goroutines and end, if it takes far longer for a request than it may, until the function that
-// is returned was called.
+// watch makes the owner's process print its goroutines and end if a request takes far longer than it may. The
+// returned function stops that.
 func (p *process) watch() (stop func() bool) {
 	return time.AfterFunc(2*patience, func() { p.cmd.Process.Signal(syscall.SIGQUIT) }).Stop
 }
@@ -83,7 +83,8 @@ func (p *process) signal(t *testing.T, what string) {
 		p.over = true
 		p.cmd.Wait()
 	case "stop":
-		// The signal is only sent by then: on a busy machine threads of the owner still run, and one of them may answer.
+		// The signal may not have taken effect yet: on a busy machine threads of the owner still run, and one of them
+		// may answer.
 		var status syscall.WaitStatus
 		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
 		require.NoError(t, err)

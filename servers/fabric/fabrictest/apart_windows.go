@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// startProcess skips the test: the suite neither stops processes on this system nor measures them.
+// startProcess skips the test: on this system the suite can neither stop processes nor measure them.
 func startProcess(t *testing.T, addr string) owner {
 	t.Skip("processes of their own are tested on Unix systems")
 	return nil

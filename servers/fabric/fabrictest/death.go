@@ -12,7 +12,8 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// testKill: after the owner's death the endpoint ends, everything completes, and one can dial somebody else.
+// testKill: after the owner's death the endpoint ends, all operations complete, and Dial can connect to another
+// owner.
 func testKill(t *testing.T, s *suite) {
 	for range max(2, s.rounds(10)) {
 		o := s.owner(t)
@@ -77,14 +78,14 @@ func testKill(t *testing.T, s *suite) {
 	}
 }
 
-// isDeath reports whether the peer's death ends an endpoint in this way. In one process the peer has closed its domain: its regions may be
-// gone before its endpoints.
+// isDeath reports whether an endpoint may end with err when the peer dies. In one process the peer has closed its
+// domain: its regions may be gone before its endpoints.
 func (s *suite) isDeath(err error) bool {
 	return err == fabric.ErrPeer || err == fabric.ErrTimeout || (err == fabric.ErrAccess && !s.apart)
 }
 
-// testStopped: a stopped owner's memory can be read and written if the provider is one-sided; if not, its peers learn that it does not
-// answer. Afterwards it goes on.
+// testStopped: peers can read and write a stopped owner's memory if the provider is one-sided; otherwise they see
+// ErrTimeout. After it continues, the owner serves again.
 func testStopped(t *testing.T, s *suite) {
 	if !s.apart {
 		t.Skip("of a process")
@@ -101,7 +102,7 @@ func testStopped(t *testing.T, s *suite) {
 			require.NoError(t, c.do(c.write(key, 0, 64)).Err)
 			require.NoError(t, c.do(c.read(key, 0, 64)).Err)
 		}
-		// Nobody is there who would take a Send.
+		// No process is running that would take a Send.
 		require.ErrorIs(t, c.do(c.send(8)).Err, fabric.ErrTimeout)
 	} else {
 		require.ErrorIs(t, c.do(c.write(key, 0, 64)).Err, fabric.ErrTimeout)
@@ -129,7 +130,8 @@ func testOneSided(t *testing.T, s *suite) {
 	}
 	clients := []*side{first, s.connect(t, o)}
 	var reads [2]int
-	// What the owner takes without Reads, for being asked above all: on an emulated processor that is more than a hundredth of one.
+	// The owner's processor time without Reads, mostly for the requests of the test: on an emulated processor that is
+	// more than 1 % of a processor.
 	before := o.call(t, request{Do: "cpu"}).CPU
 	time.Sleep(time.Second)
 	idle := o.call(t, request{Do: "cpu"}).CPU - before

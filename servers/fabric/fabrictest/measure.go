@@ -15,8 +15,8 @@ import (
 
 var measure = flag.Bool("fabric.measure", false, "measure the provider between two processes")
 
-// Measure reports what a provider's operations take between two processes, as medians of what single ones take. It is no test: a machine
-// with other work, or with fewer than two idle processors, shows other figures.
+// Measure logs how long a provider's operations take between two processes, as medians of single operations. It is no
+// test: a machine with other work, or with fewer than two idle processors, shows other figures.
 func Measure(t *testing.T, p Provider) {
 	if !*measure {
 		t.Skip("-fabric.measure")
@@ -41,7 +41,7 @@ func (c *side) finish(t *testing.T) {
 	require.NoError(t, wc[0].Err)
 }
 
-// polled returns the completions that there are.
+// polled returns the next completion, if there is one.
 func (c *side) polled() []fabric.WC {
 	wc := make([]fabric.WC, 1)
 	return wc[:c.q.Poll(wc)]
@@ -54,7 +54,7 @@ func measureReads(t *testing.T, s *suite) {
 	for _, n := range []int{64, 1024, 4096} {
 		read := []fabric.WR{c.read(key, 0, n)}
 		read[0].Flags = fabric.Signal
-		var batches []time.Duration // of ten, as the clock takes a tenth of a Read
+		var batches []time.Duration // of ten Reads each, because reading the clock costs a tenth of a Read
 		for i, end := 0, time.Now().Add(3*time.Second); i < 20_000 && time.Now().Before(end); i++ {
 			read[0].ROff = uint64(i%200) * 4096
 			began := time.Now()
@@ -70,7 +70,7 @@ func measureReads(t *testing.T, s *suite) {
 	}
 }
 
-// measureOwner reports the owner's processor time while two peers read 1 KiB at full speed.
+// measureOwner logs the owner's processor time while two peers read 1 KiB at full speed.
 func measureOwner(t *testing.T, s *suite) {
 	o := s.owner(t)
 	_, key := alloc(t, o, 1<<20, both)
@@ -95,8 +95,9 @@ func measureOwner(t *testing.T, s *suite) {
 		reads[0]+reads[1], took.Seconds(), spent.Round(time.Microsecond), 100*spent.Seconds()/took.Seconds())
 }
 
-// measureRoundTrip reports what a Write to the owner and one back take. This end polls its memory, or with a provider that is not one-sided
-// sleeps too. The owner polls if spin is negative; else it sleeps in Wait, and pause lets it fall asleep.
+// measureRoundTrip logs the time of a Write to the owner and a Write back. This end polls its memory; with a provider
+// that is not one-sided it sleeps instead if the owner does. The owner polls if spin is negative; else it sleeps in
+// Wait, and pause gives it time to fall asleep.
 func measureRoundTrip(t *testing.T, s *suite, spin int, pause time.Duration) {
 	o := s.owner(t)
 	region, key := alloc(t, o, 4096, both)
@@ -125,7 +126,7 @@ func measureRoundTrip(t *testing.T, s *suite, spin int, pause time.Duration) {
 		_, err := c.e.Post(w)
 		require.NoError(t, err)
 		for words.Load(back.Bytes(), 0) != n {
-			if !c.d.Caps().OneSided && spin >= 0 { // who polls takes the processor from the agents
+			if !c.d.Caps().OneSided && spin >= 0 { // polling would take the processor from the agents
 				require.True(t, c.waits(patience, 0))
 				c.extra = append(c.extra, c.polled()...)
 			}

@@ -21,14 +21,14 @@ import (
 
 const both = fabric.RemoteRead | fabric.RemoteWrite
 
-// alloc returns a region of the owner.
+// alloc allocates a region of the owner.
 func alloc(t *testing.T, o owner, n int, a fabric.Access) (int, fabric.Key) {
 	t.Helper()
 	r := o.call(t, request{Do: "alloc", N: n, Access: a})
 	return r.Region, r.Key
 }
 
-// testHello: a hello is shown to the owner, its answer to the peer; a refusal says why; hellos have a limit.
+// testHello: the owner sees the hello, the peer its answer; a refusal gives the reason; hellos have a limit.
 func testHello(t *testing.T, s *suite) {
 	o := s.owner(t)
 	d, err := s.p.Open()
@@ -85,7 +85,7 @@ func testReadWrite(t *testing.T, s *suite) {
 	assert.Equal(t, make([]byte, 4096), c.local.Bytes()[:4096], "a new region has zeros")
 }
 
-// testAlignment: operations of all lengths between places of all alignments, and what stands beside.
+// testAlignment: operations of all lengths between places of all alignments leave the bytes around them unchanged.
 func testAlignment(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -171,7 +171,7 @@ func testKeys(t *testing.T, s *suite) {
 	}
 	refused(t, s, o, func(c *side) fabric.WR { return c.write(readable, 0, 8) }, "Write to what may be read")
 	refused(t, s, o, func(c *side) fabric.WR { return c.read(writable, 0, 8) }, "Read of what may be written")
-	// A connection that has used the right key knows the region, and looks at the key all the same.
+	// A connection that has used the right key knows the region, and checks later keys all the same.
 	for what, change := range map[string]func(k *fabric.Key){
 		"wrong rkey, region in use":  func(k *fabric.Key) { k.Rkey++ },
 		"wrong nonce, region in use": func(k *fabric.Key) { k.Nonce++ },
@@ -202,7 +202,7 @@ func testKeys(t *testing.T, s *suite) {
 	}, "a key of one's own")
 }
 
-// testTearing: words are whole, whoever writes them while others read.
+// testTearing: words are whole, whichever end writes them while the other reads.
 func testTearing(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -232,7 +232,7 @@ func testTearing(t *testing.T, s *suite) {
 	require.Zero(t, o.call(t, request{Do: "still"}).N, "torn words were written")
 }
 
-// rounds is how often a test does something that takes about 10 µs: a tenth in short mode.
+// rounds returns how often a test repeats something that takes about 10 µs: a tenth of n in short mode.
 func (s *suite) rounds(n int) int {
 	if testing.Short() {
 		n /= 10
@@ -240,7 +240,8 @@ func (s *suite) rounds(n int) int {
 	return n
 }
 
-// testFenceUnderFire: what a Write has reported as done is there when Fence returns; what a Read brings was there before.
+// testFenceUnderFire: a Write that has succeeded is in memory when Fence returns; a Read returns nothing that was
+// written after Fence.
 func testFenceUnderFire(t *testing.T, s *suite) {
 	o := s.owner(t)
 	fenced := 0
@@ -273,18 +274,19 @@ func testFenceUnderFire(t *testing.T, s *suite) {
 	t.Logf("%d of %d connections were fenced in the middle of a Write", fenced, 2*rounds)
 }
 
-// gunnerPart is how many bytes of the region a gunner writes to. Their first and last word bear the number of the Write.
+// gunnerPart is the number of bytes of the region that a gunner writes. The first and the last word have the number
+// of the Write.
 const gunnerPart = localSize / 2
 
 // A gunner writes to its part of a region and reads it, again and again, until an operation fails or the test ends.
 type gunner struct {
-	done   atomic.Uint64 // the last number whose Write has succeeded
+	done   atomic.Uint64 // the number of the last Write that has succeeded
 	over   chan struct{} // closed at the end
-	secret bool          // a Read has brought what the owner writes behind a fence; valid once over is closed
+	secret bool          // a Read has returned what the owner writes after a fence; valid once over is closed
 }
 
-// fire starts a gunner, and returns once it has hit. On a busy machine the owner may take longer for the first operation than the fabric
-// waits; then it is another connection's turn.
+// fire starts a gunner, and returns after its first success. On a busy machine the owner may take longer for the
+// first operation than fabric.Timeout; then fire tries another connection.
 func (s *suite) fire(t *testing.T, o owner, key fabric.Key, part int) *gunner {
 	for end := time.Now().Add(patience); ; {
 		c := s.connect(t, o)
@@ -310,7 +312,7 @@ func (s *suite) fire(t *testing.T, o owner, key fabric.Key, part int) *gunner {
 	}
 }
 
-// run returns why an operation has failed, nil if stop was set.
+// run returns the error of the first failed operation, nil if stop was set.
 func (g *gunner) run(c *side, write fabric.WR, stop *atomic.Bool) error {
 	read := write
 	read.Op = fabric.Read
@@ -335,7 +337,7 @@ func (g *gunner) run(c *side, write fabric.WR, stop *atomic.Bool) error {
 	return nil
 }
 
-// outcome carries out an operation outside of the test's goroutine, and returns why it has failed.
+// outcome carries out an operation outside the test's goroutine, and returns its error.
 func outcome(c *side, w fabric.WR) error {
 	if n, err := c.e.Post([]fabric.WR{w}); n != 1 {
 		return err
@@ -347,7 +349,7 @@ func outcome(c *side, w fabric.WR) error {
 	return wc.Err
 }
 
-// testCloseRegion: a closed region's key reaches nothing, and no neighbour suffers.
+// testCloseRegion: a closed region's key reaches nothing, and other regions are not affected.
 func testCloseRegion(t *testing.T, s *suite) {
 	o := s.owner(t)
 	region, key := alloc(t, o, 4096, both)

@@ -14,12 +14,12 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// send is a Send of the first n bytes of local memory.
+// send returns a Send of the first n bytes of local memory.
 func (c *side) send(n int) fabric.WR {
 	return fabric.WR{Op: fabric.Send, Local: c.local, LLen: uint64(n)}
 }
 
-// testSend: Sends take Recvs in order, in both directions, of all lengths.
+// testSend: Sends of all lengths take Recvs in order, in both directions.
 func testSend(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -56,7 +56,7 @@ func testSend(t *testing.T, s *suite) {
 	require.NoError(t, c.e.Err())
 }
 
-// testSendTooLarge: a Send that does not fit its Recv ends the connection, and writes nothing beyond it.
+// testSendTooLarge: a Send that does not fit its Recv ends the connection, and writes nothing beyond the Recv.
 func testSendTooLarge(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -69,7 +69,7 @@ func testSendTooLarge(t *testing.T, s *suite) {
 	o.call(t, request{Do: "ended", Conn: c.peer, Limit: patience})
 }
 
-// testSendWithoutRecv: the endpoint ends after fabric.Timeout, and what was posted behind the Send is flushed.
+// testSendWithoutRecv: the endpoint ends after fabric.Timeout, and operations behind the Send are flushed.
 func testSendWithoutRecv(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -91,7 +91,7 @@ func testSendWithoutRecv(t *testing.T, s *suite) {
 	o.call(t, request{Do: "ended", Conn: c.peer, Limit: patience})
 }
 
-// testOrder: Writes precede a later Send of the endpoint: who receives it sees them.
+// testOrder: Writes precede a later Send of the endpoint: the receiver of the Send sees them.
 func testOrder(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -114,7 +114,7 @@ func testOrder(t *testing.T, s *suite) {
 	}
 }
 
-// testInline: the memory may be used again as soon as Post returns, also when the operation has to wait.
+// testInline: the memory may be reused once Post returns, even if the operation has to wait.
 func testInline(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -125,7 +125,7 @@ func testInline(t *testing.T, s *suite) {
 			c.local.Bytes()[i] = b
 		}
 	}
-	wait := c.send(8) // nothing overtakes it
+	wait := c.send(8) // no operation overtakes it
 	inline := c.write(key, 0, n)
 	inline.Flags = fabric.Inline
 	message := c.send(n)
@@ -145,14 +145,15 @@ func testInline(t *testing.T, s *suite) {
 	assert.Equal(t, bytes.Repeat([]byte{'a'}, n), o.call(t, request{Do: "load", Region: region, N: n}).Bytes)
 }
 
-// waits reports whether Wait returns nil within a time.
+// waits reports whether Wait returns nil within limit.
 func (c *side) waits(limit time.Duration, spin int) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return c.q.Wait(ctx, spin) == nil
 }
 
-// testNotify: a notification ends a Wait, is remembered if nobody waits, and counts once; a Write with it has been placed.
+// testNotify: a notification ends a Wait, is remembered if nobody waits, and counts once. testNotify also checks that
+// a Write with Notify has been placed.
 func testNotify(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -176,8 +177,8 @@ func testNotify(t *testing.T, s *suite) {
 	s.pingPong(t, o, s.connectFrom(t, c.d, o), s.rounds(3000), 50)
 }
 
-// pingPong has a number go to the owner and come back, each time with a Write that wakes the other one. spin is how often both look before
-// they sleep.
+// pingPong sends a number to the owner and back, each time with a Write that wakes the other end. spin is how often
+// both ends check before they sleep.
 func (s *suite) pingPong(t *testing.T, o owner, c *side, rounds, spin int) {
 	t.Helper()
 	region, key := alloc(t, o, 4096, both)
@@ -209,7 +210,8 @@ func (s *suite) pingPong(t *testing.T, o owner, c *side, rounds, spin int) {
 	require.EqualValues(t, lastNumber, o.call(t, request{Do: "still"}).N)
 }
 
-// testWait: Wait returns for a completion, for Wake, and at the end of its context, which does not cost it what comes later.
+// testWait: Wait returns for a completion, for Wake, and at the end of its context; an ended context loses no later
+// event.
 func testWait(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)

@@ -12,30 +12,32 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// A Model makes random operations of one endpoint, and knows what they do: Reads, Writes and Sends of all alignments and lengths, with
-// Signal, Inline and Notify or without, many under way at a time.
+// A Model generates random operations of one endpoint, and knows their effects: Reads, Writes and Sends of all
+// alignments and lengths, with and without Signal, Inline and Notify, many under way at a time.
 type Model struct {
-	Remote [ModelSize]byte // what is in the owner's region
+	Remote [ModelSize]byte // the content of the owner's region
 	Sent   hash.Hash64     // of the bytes of all Sends, in order
 
-	local  [ModelSize]byte // what is in the initiator's region once all has completed
+	local  [ModelSize]byte // the content of the initiator's region once all operations have completed
 	mem    fabric.Region
 	key    fabric.Key
 	inline int
 	r      *rand.Rand
-	upto   int // where the last batch ends
+	upto   int // the end of the last batch
 }
 
-// ModelSize is the size in bytes of the owner's region, which has zeros, and what the model uses of the initiator's.
+// ModelSize is the size in bytes of the owner's region, which starts with zeros, and of the part of the initiator's
+// region that the model uses.
 const ModelSize = 8192
 
-// NewModel returns a model of operations between local memory and an owner's region; caps are of the initiator's domain.
+// NewModel returns a model of operations between local memory and an owner's region; caps are those of the
+// initiator's domain.
 func NewModel(seed uint64, mem fabric.Region, key fabric.Key, caps fabric.Caps) *Model {
 	return &Model{Sent: fnv.New64a(), mem: mem, key: key, inline: caps.MaxInline, r: rand.New(rand.NewPCG(seed, 1))}
 }
 
-// Batch returns up to 20 operations, and how many of them will have a completion, the last one among them. They touch different places at
-// both ends, as the order of what is under way is open.
+// Batch returns up to 20 operations, and the number of them that will have a completion; the last one always has.
+// They touch different places at both ends, because operations under way are not ordered.
 func (m *Model) Batch() (batch []fabric.WR, signalled int) {
 	for len(batch) == 0 {
 		m.upto = 0
@@ -63,7 +65,7 @@ func (m *Model) Batch() (batch []fabric.WR, signalled int) {
 
 func (m *Model) operation(from, to int) fabric.WR {
 	op := fabric.Read + fabric.Op(m.r.IntN(2))
-	if m.r.IntN(50) == 0 { // most providers take a hundred times as long for it
+	if m.r.IntN(50) == 0 { // a Send takes a hundred times as long with most providers
 		op = fabric.Send
 	}
 	w := fabric.WR{
@@ -91,10 +93,10 @@ func (m *Model) operation(from, to int) fabric.WR {
 	return w
 }
 
-// Complete reports whether the initiator's memory is what it should be once a batch has completed.
+// Complete reports whether the initiator's memory is correct once a batch has completed.
 func (m *Model) Complete() bool { return bytes.Equal(m.local[:m.upto], m.mem.Bytes()[:m.upto]) }
 
-// testModel compares what random operations do with a model.
+// testModel compares random operations with a model.
 func testModel(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)

@@ -19,7 +19,7 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// A request is what a test asks of the owner of the memory.
+// A request is a command of the test to the owner of the memory.
 type request struct {
 	Do     string
 	Region int
@@ -31,7 +31,7 @@ type request struct {
 	Limit  time.Duration
 }
 
-// A response is what the owner answers.
+// A response is the owner's answer to a request.
 type response struct {
 	Region int
 	Key    fabric.Key
@@ -51,11 +51,11 @@ type completion struct {
 	Bytes []byte
 }
 
-// An owner is the other end: a domain that listens and does what it is told, in this process or in one of its own.
+// An owner is the other end: a domain that listens and carries out requests, in this process or in a separate one.
 type owner interface {
 	addr() string
 	call(t *testing.T, r request) response
-	signal(t *testing.T, what string) // "kill", "stop" or "continue"; of a process
+	signal(t *testing.T, what string) // "kill", "stop" or "continue", as signals to a process
 }
 
 // owner starts an owner, which ends with the test.
@@ -87,7 +87,8 @@ func (o localOwner) signal(t *testing.T, what string) {
 	require.NoError(t, o.h.close())
 }
 
-// serve is the owner's process: it reads requests and writes responses, one JSON object a line, until its input ends.
+// serve runs in the owner's process: it reads requests and writes responses, one JSON object a line, until its input
+// ends.
 func serve(p Provider, addr string, in io.Reader, out io.Writer) error {
 	h, err := newHost(p, addr)
 	if err != nil {
@@ -119,7 +120,7 @@ func serve(p Provider, addr string, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// A host is the owner's domain and what it has.
+// A host is the owner's domain with its connections and regions.
 type host struct {
 	d fabric.Domain
 	q fabric.Queue
@@ -128,8 +129,8 @@ type host struct {
 	mu      sync.Mutex // guards conns
 	conns   []fabric.Endpoint
 	regions []fabric.Region
-	room    fabric.Region // of Recvs: a slot of recvRoom for each
-	posted  uint64        // Recvs so far
+	room    fabric.Region // memory of Recvs: a slot of recvRoom bytes for each
+	posted  uint64        // the number of Recvs so far
 	ends    []func() uint64
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
@@ -192,7 +193,7 @@ func (h *host) close() error {
 	return err
 }
 
-// still ends what runs in the background and returns the last result.
+// still ends the background functions and returns the result of the last one.
 func (h *host) still() (n uint64) {
 	for _, end := range h.ends {
 		n = end()
@@ -201,7 +202,7 @@ func (h *host) still() (n uint64) {
 	return n
 }
 
-// run has something run in the background until still, whose result it returns.
+// run runs f in the background until still, which returns f's result.
 func (h *host) run(f func(stop *atomic.Bool) uint64) {
 	var stop atomic.Bool
 	result := make(chan uint64, 1)
@@ -225,7 +226,7 @@ func (h *host) conn(n int) (fabric.Endpoint, error) {
 	return nil, fmt.Errorf("no connection %d", n)
 }
 
-// do does what a test asks for.
+// do carries out a request.
 func (h *host) do(r request) (resp response, err error) {
 	var region fabric.Region
 	if r.Region < len(h.regions) {
@@ -242,7 +243,7 @@ func (h *host) do(r request) (resp response, err error) {
 		words.Read(resp.Bytes, region.Bytes()[r.Off:r.Off+r.N])
 	case "store":
 		words.Write(region.Bytes()[r.Off:], r.Bytes)
-	case "fence": // returns what is there just then, and puts a secret in its place
+	case "fence": // returns the content at that moment, and then overwrites it with a secret
 		mem := region.Bytes()
 		if err = region.Fence(); err == nil {
 			resp.Bytes = snapshot(mem)
@@ -270,7 +271,7 @@ func (h *host) do(r request) (resp response, err error) {
 	return resp, err
 }
 
-// doConn does what has to do with a connection.
+// doConn carries out a request that concerns a connection.
 func (h *host) doConn(r request) (resp response, err error) {
 	if r.Do == "poll" {
 		return h.poll(r.N, r.Limit), nil
@@ -342,7 +343,7 @@ func (h *host) poll(n int, limit time.Duration) (resp response) {
 	return resp
 }
 
-// sink receives until it is stopped and returns the hash of all that has come, in order.
+// sink receives until it is stopped, and returns the hash of all bytes received, in order.
 func (h *host) sink(conn int, stop *atomic.Bool) uint64 {
 	e, err := h.conn(conn)
 	if err != nil {
@@ -353,7 +354,7 @@ func (h *host) sink(conn int, stop *atomic.Bool) uint64 {
 	}
 	sum := fnv.New64a()
 	for {
-		last := stop.Load() // what has completed for the peer is in the queue
+		last := stop.Load() // completed Sends of the peer are in the queue by now
 		got := h.poll(1, 10*time.Millisecond).Got
 		for _, c := range got {
 			sum.Write(c.Bytes)
@@ -365,8 +366,9 @@ func (h *host) sink(conn int, stop *atomic.Bool) uint64 {
 	}
 }
 
-// pong waits for a peer's number in the first word of a region, writes the same one to the peer's memory and notifies it, until the number
-// is the last one. N is how often it looks before it sleeps; a negative one never sleeps and never notifies.
+// pong waits for the peer's number in the first word of a region, writes the same number to the peer's memory and
+// notifies the peer, until the number is lastNumber. N is how often it checks before it sleeps; with a negative N it
+// neither sleeps nor notifies.
 func (h *host) pong(r request, region fabric.Region, stop *atomic.Bool) uint64 {
 	e, err := h.conn(r.Conn)
 	if err != nil {
@@ -376,7 +378,7 @@ func (h *host) pong(r request, region fabric.Region, stop *atomic.Bool) uint64 {
 	if err != nil {
 		return 0
 	}
-	sleeps := func() bool { // for the next number, not for all of them
+	sleeps := func() bool { // limits the wait for the next number, not for all of them
 		ctx, cancel := context.WithTimeout(context.Background(), r.Limit)
 		defer cancel()
 		return h.q.Wait(ctx, r.N) == nil
@@ -412,7 +414,7 @@ func (h *host) pong(r request, region fabric.Region, stop *atomic.Bool) uint64 {
 // lastNumber ends pong.
 const lastNumber = 1 << 40
 
-// secret is what the owner writes to a region that it has fenced: no Read that succeeds may have it.
+// secret is what the owner writes to a region after fencing it: a Read that returns it is an error.
 const secret = 0xdeadbeefdeadbeef
 
 func snapshot(mem []byte) []byte {
@@ -421,13 +423,13 @@ func snapshot(mem []byte) []byte {
 	return b
 }
 
-// equalBytes is a word of eight equal bytes.
+// equalBytes returns a word of eight equal bytes.
 func equalBytes(n uint64) uint64 { return n % 251 * 0x0101010101010101 }
 
-// torn reports whether a word is not one of those.
+// torn reports whether a word has eight bytes that are not all equal.
 func torn(word uint64) bool { return word != word&0xff*0x0101010101010101 }
 
-// churn writes such words to all places again and again. It returns how often.
+// churn writes words of equal bytes to all places until stop, and returns the number of rounds.
 func churn(mem []byte, stop *atomic.Bool) (rounds uint64) {
 	for ; !stop.Load(); rounds++ {
 		for at := 0; at < len(mem); at += words.Size {
@@ -437,7 +439,7 @@ func churn(mem []byte, stop *atomic.Bool) (rounds uint64) {
 	return rounds
 }
 
-// watch counts the words that are torn.
+// watch counts torn words until stop.
 func watch(mem []byte, stop *atomic.Bool) (count uint64) {
 	for !stop.Load() {
 		for at := 0; at < len(mem); at += words.Size {

@@ -14,7 +14,8 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// reader connects, and returns the endpoint as a Reader that can reach the region. The test ends where the provider has none.
+// reader connects, and returns the endpoint as a Reader that can reach the region. It skips the test if the provider
+// has no Reader.
 func (s *suite) reader(t *testing.T, o owner, k fabric.Key) (*side, fabric.Reader) {
 	t.Helper()
 	c := s.connect(t, o)
@@ -26,7 +27,7 @@ func (s *suite) reader(t *testing.T, o owner, k fabric.Key) (*side, fabric.Reade
 	return c, r
 }
 
-// testReadNow: it brings the bytes, and what it must not reach it refuses without an end of the endpoint.
+// testReadNow: ReadNow returns the bytes, and refuses what it must not reach without ending the endpoint.
 func testReadNow(t *testing.T, s *suite) {
 	o := s.owner(t)
 	region, key := alloc(t, o, 128, both)
@@ -73,8 +74,8 @@ func testReadNow(t *testing.T, s *suite) {
 	require.Error(t, r.ReadNow(make([]byte, 8), key, 0), "the endpoint has ended")
 }
 
-// testReadNowUnderFire has several goroutines read while the owner writes, fences and closes regions, and while the endpoint ends: words are whole, and
-// nothing comes that was written behind a fence.
+// testReadNowUnderFire lets several goroutines read while the owner writes, fences and closes regions, and while the
+// endpoint ends: words are whole, and no Read returns what was written after a fence.
 func testReadNowUnderFire(t *testing.T, s *suite) {
 	o := s.owner(t)
 	for round := range max(s.rounds(20), 8) {

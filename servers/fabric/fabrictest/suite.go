@@ -1,5 +1,6 @@
-// Package fabrictest is the conformance suite of the fabric's providers: what it tests is what a fabric is. It runs with both ends in one
-// process, and, for the providers that can, with the owner of the memory in a process of its own, which it stops and kills.
+// Package fabrictest is the conformance suite of the fabric's providers; it defines what a fabric is. It runs with
+// both ends in one process, and, if the provider can, with the owner of the memory in a separate process, which the
+// suite stops and kills.
 package fabrictest
 
 import (
@@ -15,22 +16,22 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// A Provider is what the suite needs to know of one.
+// A Provider describes a provider to the suite.
 type Provider struct {
 	// Open returns a new domain, as a new process would have. The suite closes it.
 	Open func() (fabric.Domain, error)
-	// Addr returns an address to listen at that nobody uses. dir is a directory of the test.
+	// Addr returns an unused address to listen at. dir is a directory of the test.
 	Addr func(dir string) string
-	// Processes is set if domains of two processes reach each other.
+	// Processes is set if domains of two processes can reach each other.
 	Processes bool
-	// RealTime is set if the time of the provider is that of the test: that of a World stands still while nothing happens in it, so what it
-	// waits for comes early.
+	// RealTime is set if the provider's time is that of the test. A simulated World's time jumps over idle periods,
+	// so timeouts come early.
 	RealTime bool
 }
 
 var operations = flag.Int("fabric.operations", 100_000, "how many random operations are compared with a model; a tenth of that in short mode")
 
-// Operations returns how many random operations a test shall compare with a Model.
+// Operations returns how many random operations a test should compare with a Model.
 func Operations() int {
 	if testing.Short() {
 		return *operations / 10
@@ -40,7 +41,8 @@ func Operations() int {
 
 const childVariable = "FABRICTEST_CHILD"
 
-// Main is for TestMain of a provider's tests: it is the owner's process if the suite has started this one, and else runs the tests.
+// Main serves as TestMain of a provider's tests: in an owner's process that the suite has started it serves requests,
+// otherwise it runs the tests.
 func Main(m *testing.M, p Provider) {
 	if addr := os.Getenv(childVariable); addr != "" {
 		if err := serve(p, addr, os.Stdin, os.Stdout); err != nil {
@@ -66,7 +68,7 @@ func Run(t *testing.T, p Provider) {
 
 type suite struct {
 	p     Provider
-	apart bool // the owner is a process of its own
+	apart bool // the owner is a separate process
 }
 
 func (s *suite) run(t *testing.T) {
@@ -108,7 +110,7 @@ func (s *suite) run(t *testing.T) {
 	}
 }
 
-// patience is how long a test waits for what has no limit of its own. It is far more than a busy machine needs.
+// patience is the longest wait for something that has no time limit of its own, far longer than a busy machine needs.
 const patience = 20 * time.Second
 
 // A side is the initiator: a domain with a connection to the owner, a queue and local memory.
@@ -118,9 +120,9 @@ type side struct {
 	q     fabric.Queue
 	e     fabric.Endpoint
 	local fabric.Region
-	peer  int // number of the connection at the owner
+	peer  int // the owner's number of the connection
 	last  uint64
-	extra []fabric.WC // polled while looking for another one
+	extra []fabric.WC // completions polled while waiting for something else
 }
 
 const localSize = 1 << 20
@@ -156,7 +158,7 @@ func (s *suite) connectFrom(t *testing.T, d fabric.Domain, o owner, opt ...func(
 	return c
 }
 
-// post posts work requests, all of which are taken, and returns the first one's ID; those of the others follow.
+// post posts work requests, all of which are taken. It returns the ID of the first; the others' follow it.
 func (c *side) post(w ...fabric.WR) uint64 {
 	c.t.Helper()
 	first := c.last + 1
@@ -170,7 +172,7 @@ func (c *side) post(w ...fabric.WR) uint64 {
 	return first
 }
 
-// completion waits for the next completion, and returns nil if there is none in time.
+// completion returns the next completion, nil if there is none within limit.
 func (c *side) completion(limit time.Duration) *fabric.WC {
 	if len(c.extra) > 0 {
 		wc := c.extra[0]
@@ -206,7 +208,7 @@ func (c *side) do(w fabric.WR) fabric.WC {
 	return *wc
 }
 
-// read and write are requests for bytes of a region, from and to the same place of local memory.
+// read and write return requests for n bytes at off of a region, from and to the same offset of local memory.
 func (c *side) read(k fabric.Key, off, n int) fabric.WR { return c.wr(fabric.Read, k, off, n) }
 
 func (c *side) write(k fabric.Key, off, n int) fabric.WR { return c.wr(fabric.Write, k, off, n) }
@@ -219,10 +221,10 @@ func (c *side) wr(op fabric.Op, k fabric.Key, off, n int) fabric.WR {
 	return fabric.WR{Op: op, Local: c.local, LOff: at, LLen: uint64(n), Remote: k, ROff: uint64(off)}
 }
 
-// ended waits for the end of the endpoint and returns why.
+// ended waits for the end of the endpoint and returns the reason.
 func (c *side) ended() error {
 	c.t.Helper()
-	// Some providers make progress in Poll and Wait only.
+	// Some providers make progress only in Poll and Wait.
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		select {
 		case <-c.e.Done():

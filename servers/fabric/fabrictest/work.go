@@ -19,7 +19,7 @@ func (foreign) Key() fabric.Key { return fabric.Key{} }
 func (foreign) Fence() error    { return nil }
 func (foreign) Close() error    { return nil }
 
-// testRequests: work requests that are wrong in themselves are not taken, and nothing happens to the endpoint.
+// testRequests: malformed work requests are not taken, and do not harm the endpoint.
 func testRequests(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -59,7 +59,7 @@ func testRequests(t *testing.T, s *suite) {
 		n, err := c.e.Post([]fabric.WR{bad})
 		assert.Zero(t, n, what)
 		assert.ErrorIs(t, err, fabric.ErrInvalid, what)
-		// What stands before the wrong one is carried out, what stands behind it is not.
+		// Requests before the malformed one are carried out, those behind it are not.
 		first := good
 		first.Flags = fabric.Signal
 		n, err = c.e.Post([]fabric.WR{first, bad, first})
@@ -82,7 +82,7 @@ func testRequests(t *testing.T, s *suite) {
 	assert.Error(t, err)
 }
 
-// testDepth: no more operations than an endpoint's depth are under way, and the completion of one, once polled, makes room for one.
+// testDepth: an endpoint has at most Depth operations under way, and each polled completion makes room for one more.
 func testDepth(t *testing.T, s *suite) {
 	o := s.owner(t)
 	_, key := alloc(t, o, 4096, both)
@@ -121,7 +121,8 @@ func testDepth(t *testing.T, s *suite) {
 	require.NoError(t, c.do(c.read(key, 0, 8)).Err, "Recvs take no room of other operations")
 }
 
-// testUnsignalled: without Signal there is no completion, and the room is free once that of a later operation has been polled.
+// testUnsignalled: an operation without Signal has no completion, and holds its place until the completion of a later
+// operation has been polled.
 func testUnsignalled(t *testing.T, s *suite) {
 	o := s.owner(t)
 	region, key := alloc(t, o, 4096, both)
@@ -142,7 +143,7 @@ func testUnsignalled(t *testing.T, s *suite) {
 		require.EqualValues(t, round, wc.ID)
 		require.Equal(t, "12345678", string(o.call(t, request{Do: "load", Region: region, Off: at, N: 8}).Bytes))
 	}
-	// Nothing tells of these, so nothing makes room.
+	// No completion follows these operations, so they keep their places.
 	w := make([]fabric.WR, 4)
 	for i := range w {
 		w[i] = c.write(key, 0, 8)
@@ -154,7 +155,8 @@ func testUnsignalled(t *testing.T, s *suite) {
 	require.ErrorIs(t, err, fabric.ErrAgain)
 }
 
-// testQueueBound: endpoints that share a queue have no more operations under way than it has room for, and each of them completes.
+// testQueueBound: endpoints that share a queue together have at most as many operations under way as the queue has
+// room for, and all of them complete.
 func testQueueBound(t *testing.T, s *suite) {
 	o := s.owner(t)
 	_, key := alloc(t, o, 4096, both)
@@ -189,7 +191,8 @@ func testQueueBound(t *testing.T, s *suite) {
 	}
 }
 
-// testFlush: behind a failure everything completes with ErrFlushed, with Signal or without, Recvs too, before Done is closed.
+// testFlush: all operations behind a failure complete with ErrFlushed before Done is closed, with and without Signal,
+// Recvs too.
 func testFlush(t *testing.T, s *suite) {
 	o := s.owner(t)
 	_, key := alloc(t, o, 4096, both)
@@ -201,7 +204,7 @@ func testFlush(t *testing.T, s *suite) {
 	for i := range w {
 		w[i].ID = uint64(i)
 	}
-	// The failure may be there before the last of them are posted.
+	// The failure may come before the last of them are posted.
 	n, err := c.e.Post(w)
 	if n < len(w) {
 		require.ErrorIs(t, err, fabric.ErrAccess)
@@ -213,7 +216,7 @@ func testFlush(t *testing.T, s *suite) {
 	for {
 		var wc [1]fabric.WC
 		if c.q.Poll(wc[:]) == 0 {
-			break // all are there when Done is closed
+			break // all completions are in the queue when Done is closed
 		}
 		assert.Equal(t, w[wc[0].ID].Op, wc[0].Op)
 		got[wc[0].ID] = wc[0].Err
@@ -233,7 +236,7 @@ func testFlush(t *testing.T, s *suite) {
 	assert.ErrorIs(t, c.e.Err(), fabric.ErrAccess, "Close changes nothing any more")
 }
 
-// testCloseEndpoint: Close flushes what is under way, and the peer's endpoint ends.
+// testCloseEndpoint: Close flushes operations under way, and ends the peer's endpoint.
 func testCloseEndpoint(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -259,7 +262,7 @@ func testCloseEndpoint(t *testing.T, s *suite) {
 	require.ErrorIs(t, c.ended(), fabric.ErrPeer)
 }
 
-// testCloseDomain: a closed domain's endpoints, queues and listeners end, and nothing new comes from it.
+// testCloseDomain: a closed domain's endpoints, queues and listeners end, and the domain creates no new ones.
 func testCloseDomain(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)
@@ -273,7 +276,7 @@ func testCloseDomain(t *testing.T, s *suite) {
 	}()
 	time.Sleep(10 * time.Millisecond)
 	require.NoError(t, c.d.Close())
-	if err := <-waits; err != nil { // what has ended the endpoint may have woken it first
+	if err := <-waits; err != nil { // the end of the endpoint may have woken Wait first
 		assert.ErrorIs(t, err, fabric.ErrClosed)
 	}
 	assert.ErrorIs(t, <-accepts, fabric.ErrClosed)

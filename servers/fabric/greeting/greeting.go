@@ -1,5 +1,5 @@
-// Package greeting is how connections over TCP begin: each end tells the other one who it is, before it is served. The providers tcp and verbs use
-// it.
+// Package greeting begins connections over TCP: each end tells the other its identity before it is served. The
+// providers tcp and verbs use it.
 package greeting
 
 import (
@@ -15,33 +15,34 @@ import (
 	"flashdbm/servers/fabric/ledger"
 )
 
-// A Protocol is what both ends speak behind the greeting.
+// A Protocol is the protocol that both ends speak after the greeting.
 type Protocol struct {
-	Name    string // of the provider
-	Magic   string // 8 bytes, the first of a connection
+	Name    string // the provider's
+	Magic   string // the first 8 bytes of a connection
 	Version byte
 }
 
-// A Greeting is the first that an end hears of its peer.
+// A Greeting is the first message of an end.
 type Greeting struct {
 	Rejected bool
 	Nonce    uint64 // of the incarnation
-	Depth    int    // operations that the end has under way at most
+	Depth    int    // most operations that the end has under way
 	Text     []byte // the hello, its answer, or the reason of a rejection
 }
 
-// Timeout is how long a peer may take for its greeting, and for the handshake of TLS before it.
+// Timeout is how long a peer may take for its greeting, and for the TLS handshake before it.
 const Timeout = 5 * time.Second
 
-// maxDepth bounds what a peer may have under way, and so what this end keeps of it: 24 bytes for an operation.
+// maxDepth bounds the operations that a peer may have under way, and so the memory that this end needs for them: 24
+// bytes for each.
 const maxDepth = 1 << 16
 
 const magicSize = 8
 
-// Size is how long a greeting without text is.
+// Size is the length of a greeting without text, in bytes.
 const Size = magicSize + 1 + 1 + 8 + 4 + 2
 
-// Depth returns what an end with such options says of its depth.
+// Depth returns the depth that an end with these options announces.
 func Depth(o fabric.EndpointOptions) int {
 	if o.Depth == 0 {
 		return ledger.DefaultDepth
@@ -88,7 +89,8 @@ func (p Protocol) Read(conn io.Reader) (g Greeting, err error) {
 	return g, err
 }
 
-// Prepare sets a connection's options: what is written goes out at once, and a peer whose system is gone is noticed.
+// Prepare sets the options of a TCP connection: data is sent at once, and keepalives detect a peer whose host is
+// gone.
 func Prepare(conn net.Conn) {
 	c, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -101,8 +103,9 @@ func Prepare(conn net.Conn) {
 	}
 }
 
-// Dial connects to an address, greets the peer and returns its greeting. secure, if it is not nil, puts TLS over the connection. Until finish is
-// called the end of the context ends the connection; finish reports whether it has not.
+// Dial connects to an address, greets the peer and returns the peer's greeting. secure, unless nil, puts TLS over the
+// connection. Until the caller calls finish, the end of the context ends the connection; finish returns false if the
+// context has ended it.
 func (p Protocol) Dial(ctx context.Context, addr string, g Greeting, secure func(net.Conn) (net.Conn, error)) (conn net.Conn, theirs Greeting, finish func() bool, err error) {
 	var dialer net.Dialer
 	conn, err = dialer.DialContext(ctx, "tcp", addr)

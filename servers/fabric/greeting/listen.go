@@ -10,12 +10,12 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// A Listener hears the greetings of peers, several at a time, and hands on those that make sense.
+// A Listener reads the greetings of peers, several at a time, and passes on the valid ones.
 type Listener struct {
 	p      Protocol
 	secure func(net.Conn) net.Conn
 	l      net.Listener
-	asked  chan *Peer // connections that nobody has accepted; who finds it full is kept waiting
+	asked  chan *Peer // connections that wait for Accept; unbuffered, so a greeting goroutine waits until its connection is accepted
 	ended  chan struct{}
 	once   sync.Once
 }
@@ -34,7 +34,8 @@ func (p Protocol) Listen(addr string, secure func(net.Conn) net.Conn) (*Listener
 	return own, nil
 }
 
-// maxGreetings is how many peers a listener hears out at a time. The others wait in the socket's queue.
+// maxGreetings is the number of peers whose greetings a listener reads, or that wait for Accept, at a time. Further
+// peers wait in the socket's queue.
 const maxGreetings = 256
 
 func (l *Listener) run() {
@@ -77,10 +78,10 @@ func (l *Listener) hear(conn net.Conn) {
 	}
 }
 
-// Addr returns where the listener listens.
+// Addr returns the address of the listener.
 func (l *Listener) Addr() string { return l.l.Addr().String() }
 
-// Close ends the listener. It may be called several times.
+// Close closes the listener. It may be called several times.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.ended)
@@ -89,7 +90,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Accept returns the next peer that has greeted.
+// Accept returns the next peer whose greeting has arrived.
 func (l *Listener) Accept(ctx context.Context) (*Peer, error) {
 	select {
 	case <-l.ended:
@@ -106,7 +107,7 @@ func (l *Listener) Accept(ctx context.Context) (*Peer, error) {
 	}
 }
 
-// A Peer has greeted and waits for an answer.
+// A Peer has sent its greeting and waits for an answer.
 type Peer struct {
 	p        Protocol
 	Conn     net.Conn
@@ -117,7 +118,8 @@ type Peer struct {
 	over bool       // answered
 }
 
-// Answer answers the greeting, and what follows it, for the first caller. If that fails, the connection is closed.
+// Answer sends the answer to the greeting, followed by the bytes of follows. Only the first call does; later calls
+// return an error. If the write fails, Answer closes the connection.
 func (in *Peer) Answer(g Greeting, follows ...byte) error {
 	in.mu.Lock()
 	was := in.over
@@ -139,7 +141,7 @@ func (in *Peer) Answer(g Greeting, follows ...byte) error {
 	return nil
 }
 
-// Reject tells the peer a reason and closes the connection, unless it was answered.
+// Reject sends a reason to the peer and closes the connection, unless the peer has been answered.
 func (in *Peer) Reject(nonce uint64, reason string) error {
 	if in.Answer(Greeting{Rejected: true, Nonce: nonce, Text: []byte(reason)[:min(len(reason), fabric.MaxHello)]}) != nil {
 		return nil // it was answered, or has gone

@@ -4,5 +4,5 @@ package greeting
 
 import "syscall"
 
-// userTimeout does nothing: this system has no such option, and the endpoint's own clock is what ends operations.
+// userTimeout does nothing: this system has no such option, and the endpoint's own timer ends operations.
 func userTimeout(syscall.RawConn) {}

@@ -5,25 +5,27 @@ import (
 	"sync/atomic"
 )
 
-// A Bell wakes the goroutine that waits on a queue. All methods may be called at any time; Sleep and TakeNotified by that goroutine only.
+// A Bell wakes the goroutine that waits on a queue. Any goroutine may call Wake and Notify at any time; only the
+// waiting goroutine calls Sleep and TakeNotified.
 type Bell interface {
 	// Wake ends a Sleep under way.
 	Wake()
-	// Notify does the same, and is remembered until TakeNotified.
+	// Notify ends a Sleep under way, and is remembered until TakeNotified.
 	Notify()
-	// TakeNotified reports whether there was a Notify since it was asked last.
+	// TakeNotified reports whether Notify was called since the last TakeNotified.
 	TakeNotified() bool
-	// Sleep returns once Wake or Notify is called, or the context ends; at once if there was a Notify, or idle is false. It may return
-	// without any reason. Sleep announces itself before it asks idle, and Wake looks for sleepers after whatever makes idle false: one of
-	// the two sees the other.
+	// Sleep returns once Wake or Notify is called, or the context ends. It returns at once if Notify was called
+	// before or if idle returns false, and may return without any reason. No wake-up is lost: Sleep announces itself
+	// before it calls idle, and a waker makes idle false before it calls Wake, which looks for sleepers. So Sleep
+	// sees the change, or Wake sees the sleeper.
 	Sleep(ctx context.Context, idle func() bool)
 }
 
-// channelBell is a bell for the goroutines of this process.
+// channelBell is a Bell for goroutines of this process.
 type channelBell struct {
 	notified atomic.Bool
-	sleeping atomic.Bool   // somebody is about to receive from woken, or does
-	woken    chan struct{} // of capacity 1
+	sleeping atomic.Bool   // a goroutine is about to receive from woken, or does
+	woken    chan struct{} // capacity 1
 }
 
 func (b *channelBell) Wake() {

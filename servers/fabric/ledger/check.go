@@ -7,7 +7,8 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// Check finds what is wrong with a work request in itself, for a provider with the given limits. Local memory is checked elsewhere.
+// Check returns what makes a work request malformed for a provider with the given limits. It does not check local
+// memory; regions.Table.Own does.
 func Check(w *fabric.WR, caps fabric.Caps) error {
 	const known = fabric.Signal | fabric.Notify | fabric.Inline
 	switch {
@@ -29,7 +30,7 @@ func Check(w *fabric.WR, caps fabric.Caps) error {
 	return nil
 }
 
-// CheckOptions finds what is wrong with the options of an endpoint, and with a hello or answer.
+// CheckOptions returns what is wrong with the options of an endpoint, or with a hello or its answer.
 func CheckOptions(o fabric.EndpointOptions, hello []byte) error {
 	if len(hello) > fabric.MaxHello {
 		return fmt.Errorf("fabric: a hello of %d bytes, %d at most", len(hello), fabric.MaxHello)
@@ -45,7 +46,7 @@ func CheckOptions(o fabric.EndpointOptions, hello []byte) error {
 	return nil
 }
 
-// Of returns the queue inside of a provider's one, nil if it is another provider's, or none.
+// Of returns the ledger's Queue inside a provider's queue, nil if q is nil or of another package.
 func Of(q fabric.Queue) *Queue {
 	switch q := q.(type) {
 	case *Queue:

@@ -7,14 +7,14 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// Children are what a domain has to close when it is closed itself.
+// Children are the objects that a domain closes when the domain itself is closed.
 type Children struct {
-	mu     sync.Mutex // guards what follows; no other lock is taken while it is held
+	mu     sync.Mutex // guards the fields below; no other lock is taken while it is held
 	all    map[io.Closer]bool
 	closed bool
 }
 
-// Keep remembers something. If the domain is closed already, it closes that instead and returns ErrClosed.
+// Keep adds a child. If Close was called before, Keep closes the child instead and returns ErrClosed.
 func (c *Children) Keep(child io.Closer) error {
 	c.mu.Lock()
 	closed := c.closed
@@ -32,14 +32,15 @@ func (c *Children) Keep(child io.Closer) error {
 	return nil
 }
 
-// Forget is for what has closed itself.
+// Forget removes a child that has closed itself.
 func (c *Children) Forget(child io.Closer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, child)
 }
 
-// Close closes everything, and afterwards whatever is given to Keep. Queues come last: what else ends tells them.
+// Close closes all children, and every later child that is given to Keep. Queues are closed last, because endpoints
+// that end push completions to them.
 func (c *Children) Close() {
 	c.mu.Lock()
 	c.closed = true

@@ -1,8 +1,9 @@
-// Package ledger keeps the accounts of posted work that every provider owes its callers: which work requests are under way, in which order
-// they complete, which completions wait to be polled, and who sleeps until there is one.
+// Package ledger keeps the accounts of posted work that every provider owes its callers: which work requests are
+// under way, in which order they complete, which completions wait to be polled, and which goroutine sleeps until
+// there is one.
 //
-// Whatever becomes of a connection, everything that was posted completes, out of the provider's own list: hardware has been seen to lose
-// completions.
+// Everything that was posted completes, whatever happens to the connection. Completions come out of the ledger's own
+// list and not from the hardware, because hardware has been seen to lose completions.
 package ledger
 
 import (
@@ -14,27 +15,28 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// A Queue is a bounded fabric.Queue. Work that is posted takes a slot of it, so a completion always finds room.
+// A Queue is a bounded fabric.Queue. Posted work reserves a slot, so a completion always finds room.
 type Queue struct {
 	depth int64
-	taken atomic.Int64 // slots of work that was posted and whose completion nobody has polled
+	taken atomic.Int64 // slots reserved by posted work whose completion has not been polled
 	bell  Bell
 
-	// mu guards what follows. It is taken with the lock of an endpoint held, or with none.
+	// mu guards the fields below. It is taken while the lock of an endpoint is held, or while no lock is held.
 	mu     sync.Mutex
 	ring   []completion // grows up to depth
 	head   int
-	ready  atomic.Int64 // completions in the ring; it changes under mu and is looked at without
+	ready  atomic.Int64 // completions in the ring; changes while mu is held, is read without
 	closed atomic.Bool
 }
 
 type completion struct {
 	wc    fabric.WC
 	side  *Side
-	frees int64 // slots that are free once this has been polled
+	frees int64 // slots that become free when this completion is polled
 }
 
-// NewQueue returns a queue for depth completions, 1 at least, which rings a bell; nil is one for this process alone.
+// NewQueue returns a queue for depth completions, at least 1, that rings the given bell; nil stands for a bell within
+// this process.
 func NewQueue(depth int, bell Bell) (*Queue, error) {
 	if depth < 1 {
 		return nil, fmt.Errorf("fabric: a queue for %d completions: want 1 at least", depth)
@@ -45,7 +47,7 @@ func NewQueue(depth int, bell Bell) (*Queue, error) {
 	return &Queue{depth: int64(depth), bell: bell}, nil
 }
 
-// reserve takes a slot, and reports whether there was one.
+// reserve reserves a slot, and reports whether one was free.
 func (q *Queue) reserve() bool {
 	if q.taken.Add(1) <= q.depth {
 		return true
@@ -54,7 +56,7 @@ func (q *Queue) reserve() bool {
 	return false
 }
 
-// push adds a completion for which a slot was reserved.
+// push adds a completion whose slot was reserved.
 func (q *Queue) push(c completion) {
 	q.mu.Lock()
 	if q.closed.Load() {
@@ -134,10 +136,11 @@ func (q *Queue) Wake() { q.bell.Notify() }
 // Notify records that a peer has notified an endpoint of the queue.
 func (q *Queue) Notify() { q.bell.Notify() }
 
-// TakeNotified returns whether a peer has notified the queue since it was asked last, or Wait has returned.
+// TakeNotified reports whether a peer has notified the queue since the last TakeNotified, or since Wait last returned
+// because of a notification.
 func (q *Queue) TakeNotified() bool { return q.bell.TakeNotified() }
 
-// Close implements fabric.Queue: Wait returns, and completions that come are dropped.
+// Close implements fabric.Queue: Wait returns ErrClosed, and later completions are dropped.
 func (q *Queue) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -6,34 +6,33 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// DefaultDepth is how many operations of an endpoint, and how many Recvs, are under way at most if its options do not say. 128 requests of
-// 64 KiB fill a connection of 10 Gbit/s with a round trip of 6 ms.
+// DefaultDepth is the most operations of an endpoint under way, and the most Recvs posted, if its options do not say.
+// 128 requests of 64 KiB fill a connection of 10 Gbit/s with a round trip of 6 ms.
 const DefaultDepth = 128
 
-// A Side is one of the two work queues of an endpoint, that of Read, Write and Send, or that of Recv. Its work completes in the order in
-// which it was posted. The methods are called with
-// the endpoint's lock held.
+// A Side is one of the two work queues of an endpoint: that of Read, Write and Send, or that of Recv. Its operations
+// complete in the order in which they were posted. Callers hold the endpoint's lock.
 //
-// An operation takes a place, and a slot of the queue, until its completion has been polled; without Signal, until that of a later one has
-// been. This is how verbs count.
+// An operation holds a place of the side, and a slot of the queue, until its completion has been polled; without
+// Signal, until the completion of a later operation has been polled. Verbs count in the same way.
 type Side struct {
 	queue *Queue
 	depth int64
-	under atomic.Int64 // places taken: more under the endpoint's lock, fewer without
+	under atomic.Int64 // places held: incremented while the endpoint's lock is held, decremented without it
 
-	work   []Work // a ring of what was posted and is not complete
+	work   []Work // a ring of the operations that were posted and are not complete
 	head   int
 	open   int
-	silent int64 // operations that are complete and have not told
+	silent int64 // operations that completed without a completion; their places become free with the next one
 }
 
 // Work is a work request under way.
 type Work struct {
 	fabric.WR
-	Inlined []byte // taken during Post, for Inline
+	Inlined []byte // the bytes that Post has copied, for Inline
 }
 
-// NewSide returns a side for depth operations, the default if that is 0, whose completions go to a queue.
+// NewSide returns a side for depth operations (0: DefaultDepth) whose completions go to q.
 func NewSide(q *Queue, depth int) *Side {
 	if depth <= 0 {
 		depth = DefaultDepth
@@ -41,7 +40,7 @@ func NewSide(q *Queue, depth int) *Side {
 	return &Side{queue: q, depth: int64(depth)}
 }
 
-// Queue returns where completions go.
+// Queue returns the queue of the side's completions.
 func (s *Side) Queue() *Queue { return s.queue }
 
 // Take adds a work request at the end. It returns ErrAgain if the side or its queue is full.
@@ -68,10 +67,11 @@ func (s *Side) place(i int) int {
 	return i
 }
 
-// Open returns how many work requests are under way.
+// Open returns the number of operations that are not complete.
 func (s *Side) Open() int { return s.open }
 
-// At returns the i-th work request under way; 0 is the oldest. It is valid until that is complete, or one is added.
+// At returns the i-th operation that is not complete; 0 is the oldest. The pointer is valid until that operation
+// completes or another is added.
 func (s *Side) At(i int) *Work { return &s.work[s.place(i)] }
 
 func (s *Side) pop() {
@@ -80,7 +80,7 @@ func (s *Side) pop() {
 	s.open--
 }
 
-// Done completes the oldest work request, which has moved n bytes.
+// Done completes the oldest operation, which has moved n bytes.
 func (s *Side) Done(n uint64) {
 	w := &s.work[s.head]
 	c := completion{wc: fabric.WC{ID: w.ID, Op: w.Op, Len: uint32(n)}, side: s}
@@ -95,7 +95,7 @@ func (s *Side) Done(n uint64) {
 	s.queue.push(c)
 }
 
-// End completes all work requests: the oldest one with an error, the others with ErrFlushed.
+// End completes all operations: the oldest one with err, the others with ErrFlushed.
 func (s *Side) End(err error) {
 	for s.open > 0 {
 		w := &s.work[s.head]
@@ -109,7 +109,7 @@ func (s *Side) End(err error) {
 	s.silent = 0
 }
 
-// free gives back what n operations have taken.
+// free returns n places of the side and n slots of the queue.
 func (s *Side) free(n int64) {
 	s.under.Add(-n)
 	s.queue.taken.Add(-n)

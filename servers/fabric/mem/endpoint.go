@@ -11,15 +11,15 @@ import (
 
 // An endpoint is one end of a connection.
 type endpoint struct {
-	// mu is the lock of the connection, the same for both ends. The locks of queues are taken while it is held.
+	// mu is the lock of the connection, shared by both ends. The locks of queues are taken while it is held.
 	mu    *sync.Mutex
 	d     *Domain
 	other *endpoint
 	peer  fabric.Peer
 
 	sends, recvs *ledger.Side
-	waiting      *time.Timer // of a Send at the head that has found no Recv
-	waits        int         // counts these timers: one that was stopped too late is told by its number
+	waiting      *time.Timer // runs while the Send at the head waits for a Recv; else nil
+	waits        int         // the number of timers so far: a timer that was stopped too late recognizes by it that it is outdated
 	err          error
 	done         chan struct{} // closed once err is set
 }
@@ -53,7 +53,7 @@ func (e *endpoint) Post(w []fabric.WR) (int, error) {
 	return len(w), nil
 }
 
-// take adds one work request and does what can be done.
+// take adds one work request, and carries out the operations that need not wait.
 func (e *endpoint) take(w *fabric.WR) error {
 	if err := ledger.Check(w, limits); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (e *endpoint) take(w *fabric.WR) error {
 	return nil
 }
 
-// run carries out what can be, in order.
+// run carries out operations in order, until one has to wait for a Recv.
 func (e *endpoint) run() {
 	for e.err == nil && e.sends.Open() > 0 {
 		w := e.sends.At(0)
@@ -109,7 +109,7 @@ func (e *endpoint) run() {
 func (e *endpoint) carryOut(w *ledger.Work) error {
 	local, b, err := e.d.regions.Own(w.Local, w.LOff, w.LLen)
 	if err != nil {
-		return fabric.ErrAccess // closed since it was posted
+		return fabric.ErrAccess // closed since the operation was posted
 	}
 	defer local.Release()
 	if w.Inlined != nil {
@@ -178,7 +178,7 @@ func (e *endpoint) send(b []byte) error {
 	return nil
 }
 
-// late ends the endpoint if its Send has waited too long.
+// late ends the endpoint if the Send of timer n still waits for a Recv.
 func (e *endpoint) late(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -187,7 +187,8 @@ func (e *endpoint) late(n int) {
 	}
 }
 
-// end ends both ends of the connection. This one's oldest operation fails with err, the other one's with ErrPeer.
+// end ends both ends of the connection. The oldest operation of this end fails with err, that of the other end with
+// ErrPeer.
 func (e *endpoint) end(err error) {
 	if e.err != nil {
 		return
@@ -196,7 +197,8 @@ func (e *endpoint) end(err error) {
 	e.other.finish(fabric.ErrPeer, fabric.ErrPeer)
 }
 
-// finish completes all that is under way. The oldest operation fails with head, and the endpoint with err.
+// finish completes all operations under way: the oldest fails with head, the others with ErrFlushed. The endpoint's
+// error is err.
 func (e *endpoint) finish(err, head error) {
 	e.err = err
 	if e.waiting != nil {

@@ -1,6 +1,6 @@
-// Package mem is a fabric inside of one process, for tests and for servers and clients that share a process. Its operations are complete
-// when Post returns, but for Sends that wait for a Recv. They copy whole words while others look, as processors do for shm and network
-// cards for verbs.
+// Package mem is a fabric inside one process, for tests and for servers and clients that share a process. Operations
+// are complete when Post returns, except Sends that wait for a Recv. Copies store and load whole words while others
+// access the memory, as processors do for shm and network cards for verbs.
 package mem
 
 import (
@@ -13,7 +13,7 @@ import (
 	"flashdbm/servers/fabric/regions"
 )
 
-// limits are the same as those of a common network card, so that what works here does so there.
+// limits are those of a common network card, so that programs that work here work there.
 var limits = fabric.Caps{OneSided: true, MaxInline: 64, MaxSend: 64 << 10}
 
 // A Network connects the domains that were opened in it.
@@ -25,7 +25,7 @@ type Network struct {
 // NewNetwork returns a network without domains.
 func NewNetwork() *Network { return &Network{listeners: map[string]*listener{}} }
 
-// A Domain is a fabric.Domain: what stands for a process.
+// A Domain is a fabric.Domain. It stands for a process.
 type Domain struct {
 	net     *Network
 	nonce   uint64
@@ -33,7 +33,7 @@ type Domain struct {
 	open    ledger.Children
 }
 
-// Open returns a new domain, as a new process would have.
+// Open returns a new domain, which stands for a new process.
 func (n *Network) Open() *Domain {
 	nonce := regions.Random()
 	return &Domain{net: n, nonce: nonce, regions: regions.NewTable(nonce, regions.Random)}
@@ -63,7 +63,7 @@ func (d *Domain) NewQueue(depth int) (fabric.Queue, error) {
 	return q, nil
 }
 
-// Close implements fabric.Domain. It stands for the end of a process too.
+// Close implements fabric.Domain. It also stands for the end of a process.
 func (d *Domain) Close() error {
 	d.open.Close()
 	return d.regions.Close()
@@ -72,7 +72,7 @@ func (d *Domain) Close() error {
 type listener struct {
 	d    *Domain
 	addr string
-	// asked holds the connections that nobody has accepted. Who finds it full waits, as long as its context lets it.
+	// asked holds the connections that wait for Accept. A Dial that finds it full waits until its context ends.
 	asked chan *incoming
 	ended chan struct{}
 	once  sync.Once
@@ -128,15 +128,15 @@ func (l *listener) Accept(ctx context.Context) (fabric.Incoming, error) {
 	}
 }
 
-// incoming is a connection that was asked for.
+// incoming is a connection that a peer has asked for.
 type incoming struct {
 	l     *listener
 	from  *Domain
 	hello []byte
 	o     fabric.EndpointOptions
 
-	mu     sync.Mutex // guards what follows
-	over   bool       // answered, or given up by the one who asked
+	mu     sync.Mutex // guards the fields below
+	over   bool       // answered, or abandoned by Dial
 	result chan dialed
 }
 
@@ -182,7 +182,7 @@ func (d *Domain) Dial(ctx context.Context, addr string, hello []byte, o fabric.E
 	return r.e, r.answer, nil
 }
 
-// giveUp ends the wait for an answer, unless there is one.
+// giveUp ends the wait for an answer, unless the answer has come: then giveUp returns it.
 func (in *incoming) giveUp(why error) dialed {
 	in.mu.Lock()
 	defer in.mu.Unlock()

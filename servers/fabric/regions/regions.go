@@ -1,5 +1,6 @@
-// Package regions keeps the memory that one process offers to peers, and what takes part in its own operations. It checks keys and bounds,
-// and fences. The operations of mem, tcp and sim are carried out with it; shm brings memory of its own, which peers map.
+// Package regions keeps the memory that one process offers to peers, and the memory of its own operations. It checks
+// keys and bounds, and fences regions. The providers mem, tcp and sim carry out operations with it; shm supplies
+// memory of its own, which peers map.
 package regions
 
 import (
@@ -14,23 +15,25 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// A Table holds the regions of a domain. Its methods may be called by any goroutine.
+// A Table holds the regions of a domain. Any goroutine may call its methods.
 type Table struct {
 	nonce  uint64
 	random func() uint64
 
-	mu     sync.RWMutex // guards what follows
+	mu     sync.RWMutex // guards the fields below
 	byID   map[uint64]*Region
-	last   uint64 // ID given out
+	last   uint64 // the last ID that was given to a region
 	closed bool
 }
 
-// NewTable returns an empty table of an incarnation. random is the source of what nobody shall guess; the simulator's can be repeated.
+// NewTable returns an empty table of one incarnation. random supplies the values that a peer must not guess; the
+// simulator passes a repeatable source.
 func NewTable(nonce uint64, random func() uint64) *Table {
 	return &Table{nonce: nonce, random: random, byID: map[uint64]*Region{}}
 }
 
-// Random is a source of numbers that nobody can guess: the generator of the runtime, which is ChaCha8 with a seed of the system.
+// Random returns a number that nobody can guess: the runtime's generator is ChaCha8 with a seed from the operating
+// system.
 func Random() uint64 { return rand.Uint64() }
 
 // A Region is a fabric.Region.
@@ -43,24 +46,27 @@ type Region struct {
 
 	fenced atomic.Bool
 	closed atomic.Bool
-	// users are operations that look at mem. Close sets closed, then waits until there are none; Enter counts itself, then looks at closed.
+	// users counts the operations that access mem. Close sets closed and then waits until users is 0; enter
+	// increments users and then reads closed, so an operation sees closed or Close sees the operation.
 	users atomic.Int64
 }
 
-// Memory is what a region consists of.
+// Memory describes the memory of a region.
 type Memory struct {
 	Bytes []byte
-	With  any // what else the provider knows of it
-	// Name changes the key by which peers reach the region, where that is not this package's doing; nil leaves it.
+	With  any // data of the provider, which With returns
+	// Name changes the key by which peers reach the region, if the provider and not this package checks the keys; nil
+	// leaves the key.
 	Name func(k fabric.Key) fabric.Key
-	// Open makes the region of the given ID one that peers reach, where that is not this package's doing. Fence, if there is one, ends
-	// that; it is called once or several times. Free gives the memory back, once Fence was called and nobody looks at it.
+	// Open makes the region of the given ID reachable for peers, if the provider and not this package does that;
+	// Fence ends it, and may be called several times. Both may be nil. Free frees the memory, after Fence was called
+	// and once no operation accesses the memory.
 	Open  func(id uint64)
 	Fence func(id uint64)
 	Free  func() error
 }
 
-// Alloc adds a region of memory of this process.
+// Alloc adds a region of n bytes of this process's memory.
 func (t *Table) Alloc(n int, a fabric.Access) (*Region, error) {
 	if err := CheckSize(n); err != nil {
 		return nil, err
@@ -117,7 +123,7 @@ func (t *Table) Close() error {
 	return failed
 }
 
-// Find returns the region of a key, nil if there is none: it is closed, or the key is wrong.
+// Find returns the region of a key, nil if the region is closed or the key is wrong.
 func (t *Table) Find(k fabric.Key) *Region {
 	t.mu.RLock()
 	r := t.byID[k.ID]
@@ -128,8 +134,9 @@ func (t *Table) Find(k fabric.Key) *Region {
 	return r
 }
 
-// Reach returns the bytes that an operation of a peer refers to. It checks the key, the right and the bounds, and that the region is not
-// fenced. If there is no error, the caller looks at the bytes and then calls Leave, whose result decides whether the operation succeeds.
+// Reach returns the bytes that a peer's operation refers to. It checks the key, the right and the bounds, and that
+// the region is not fenced. If Reach returns no error, the caller accesses the bytes and then calls Leave, whose
+// result decides whether the operation succeeds.
 func (t *Table) Reach(k fabric.Key, off, n uint64, want fabric.Access) (*Region, []byte, error) {
 	r := t.Find(k)
 	if r == nil || r.access&want == 0 || !r.within(off, n) || !r.enter() {
@@ -142,14 +149,14 @@ func (t *Table) Reach(k fabric.Key, off, n uint64, want fabric.Access) (*Region,
 	return r, r.mem[off : off+n], nil
 }
 
-// within reports whether n bytes from off are inside of the region. The sum of the two may be anything.
+// within reports whether the n bytes from off are inside the region. off+n may overflow.
 func (r *Region) within(off, n uint64) bool {
 	return off <= uint64(len(r.mem)) && n <= uint64(len(r.mem))-off && n <= math.MaxUint32
 }
 
-// Leave ends what Reach began: it returns ErrAccess if the region was fenced meanwhile. The look at the fence comes after the operation's
-// last word and a barrier; Fence sets it before its caller looks at the memory for the last time. So either the caller sees all words
-// of the operation, or the operation sees the fence and fails.
+// Leave ends what Reach began, and returns ErrAccess if the region was fenced meanwhile. An operation reads the fence
+// after its last word and a barrier; Fence sets the fence before its caller reads the memory for the last time. So
+// either that caller sees all words of the operation, or the operation sees the fence and fails.
 func (r *Region) Leave() error {
 	r.leave() // a barrier
 	if r.fenced.Load() {
@@ -158,8 +165,9 @@ func (r *Region) Leave() error {
 	return nil
 }
 
-// Late returns the same bytes of a region that Reach has returned once, whether it is fenced or not, and nil if it is closed. It is for
-// words that arrive after their operation has failed. Release ends what it began.
+// Late returns the bytes that an earlier Reach has returned, whether the region is fenced or not, and nil if it is
+// closed. The simulator uses it for words that arrive after their operation has failed. The caller then calls
+// Release.
 func (r *Region) Late(off, n uint64) []byte {
 	if !r.enter() {
 		return nil
@@ -167,8 +175,8 @@ func (r *Region) Late(off, n uint64) []byte {
 	return r.mem[off : off+n]
 }
 
-// Own returns the bytes of one of the table's regions that a work request of its own process refers to, none if n is 0. If there is no
-// error, the caller looks at the bytes and then calls Release of the region, which may be nil.
+// Own returns the bytes that a work request of this process refers to in one of the table's regions, none if n is 0.
+// If Own returns no error, the caller accesses the bytes and then calls Release of the region, which may be nil.
 func (t *Table) Own(of fabric.Region, off, n uint64) (*Region, []byte, error) {
 	if n == 0 {
 		return nil, nil, nil
@@ -210,7 +218,7 @@ func (r *Region) Bytes() []byte { return r.mem }
 // Key implements fabric.Region.
 func (r *Region) Key() fabric.Key { return r.key }
 
-// Access returns what peers may do with the region, nothing once it is fenced.
+// Access returns the rights of peers, none once the region is fenced.
 func (r *Region) Access() fabric.Access {
 	if r.fenced.Load() {
 		return 0
@@ -218,7 +226,7 @@ func (r *Region) Access() fabric.Access {
 	return r.access
 }
 
-// With returns what the provider has said of the region's memory.
+// With returns Memory.With.
 func (r *Region) With() any { return r.with.With }
 
 // Fence implements fabric.Region.
@@ -239,7 +247,7 @@ func (r *Region) Close() error {
 	r.t.mu.Lock()
 	delete(r.t.byID, r.key.ID)
 	r.t.mu.Unlock()
-	for r.users.Load() != 0 { // copies of a few microseconds
+	for r.users.Load() != 0 { // at most for the copies under way, a few microseconds
 		runtime.Gosched()
 	}
 	return r.with.Free()

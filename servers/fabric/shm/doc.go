@@ -1,20 +1,23 @@
-// Package shm is a fabric between the processes of one Linux machine. Its Reads and Writes are truly one-sided: the initiator maps the
-// owner's memory and copies, and the owner's process makes no call and takes no processor time for it.
+// Package shm is a fabric between processes of one Linux machine. Its Reads and Writes are truly one-sided: the
+// initiator maps the owner's memory and copies, and the owner's process makes no call and spends no processor time.
 //
-// A connection is a socket of type SOCK_SEQPACKET at a path of the file system. Over it go the descriptors of memory, messages, and the news
-// of a process's death: the kernel closes what a dead process had open.
+// A connection is a socket of type SOCK_SEQPACKET at a path of the file system. It carries descriptors of memory,
+// messages, and the news of a process's death: the kernel closes the sockets of a dead process.
 //
-//   - A region that peers may reach is a memfd, sealed against changes of its size, so that a mapping of it never faults. A peer that
-//     names its key gets a descriptor, read-only if it has no right to write, and maps it; it keeps the mapping for the connection.
-//   - A domain has a table of fence words, which peers map read-only. A region has one of them. The word is the region's ID while the region
-//     can be reached, and something else afterwards: IDs are never used again, words are. An operation looks at it before it copies and,
-//     behind a barrier, again afterwards. Fence changes the word, and its caller looks at the memory behind another barrier: so either
-//     the operation sees the change and fails, or the caller sees all that the operation has written.
-//   - Close punches the memory out of the memfd, so those who still have it mapped read zeros and hold none of it.
-//   - A queue has a bell, a page that peers map: the place of a futex, and whether somebody sleeps there. Notify makes a system call only
-//     if somebody does.
-//   - Sends, which take a Recv of the peer, go through the socket, one at a time.
+//   - A region that peers may reach is a memfd, sealed against changes of its size, so that an access to a mapping
+//     never faults. A peer that names the region's key receives a descriptor, read-only if the peer has no right to
+//     write, and maps it; the peer keeps the mapping as long as the connection.
+//   - A domain has a table of fence words, which peers map read-only. Each region has one of the words: it equals the
+//     region's ID while the region can be reached, and differs afterwards. A word is used again by later regions, an
+//     ID never. An operation reads the word before it copies and, after a barrier, once more. Fence changes the word,
+//     and its caller reads the memory after another barrier. So either the operation sees the change and fails, or
+//     the caller sees everything that the operation has written.
+//   - Close punches the memory out of the memfd, so peers that still map it read zeros and keep no memory allocated.
+//   - A queue has a bell, a page that peers map. It holds a futex, and a word that says whether a goroutine sleeps on
+//     it. Notify makes a system call only if one does.
+//   - Sends, which consume a Recv of the peer, go through the socket, one at a time.
 //
-// Who may connect may read what it has a key for, and write where the owner lets it; it may also disturb the bells of its endpoints'
-// queues, so Queue.Wait sleeps no longer than 100 ms at a time. The socket can be opened by the owner's user only.
+// A process that may connect may read the regions whose keys it has, and write where the owner permits. It can also
+// disturb the bells of its endpoints' queues, so Queue.Wait sleeps at most 100 ms at a time. Only the owner's user
+// can open the socket.
 package shm

@@ -21,7 +21,8 @@ type Domain struct {
 	open    ledger.Children
 }
 
-// Open returns the domain of this process. A process may have several, which are as strange to each other as those of two.
+// Open returns a domain of this process. Several domains of one process treat each other like domains of different
+// processes.
 func Open() (*Domain, error) {
 	f, err := newFences()
 	if err != nil {
@@ -70,13 +71,13 @@ func (d *Domain) Alloc(n int, a fabric.Access) (fabric.Region, error) {
 	return r, nil
 }
 
-// A queue is a fabric.Queue whose bell peers can ring.
+// A queue is a fabric.Queue whose bell peers of other processes can ring.
 type queue struct {
 	*ledger.Queue
 	bell *bell
 }
 
-// Account implements what package ledger needs to find its own queue.
+// Account returns the ledger's queue, for ledger.Of.
 func (q *queue) Account() *ledger.Queue { return q.Queue }
 
 // NewQueue implements fabric.Domain.
@@ -104,13 +105,14 @@ func (d *Domain) Close() error {
 
 // A window is a peer's region, mapped by this process.
 type window struct {
-	key    fabric.Key // as the owner knows it, but for Base and Len
+	key    fabric.Key // the owner's key, but for Base and Len
 	access fabric.Access
 	mem    []byte
-	at     int // of its fence word
+	at     int // index of its fence word
 }
 
-// reach returns the bytes that an operation refers to, nil if the key is another one, the right is missing, or they are outside.
+// reach returns the bytes that an operation refers to, nil if the key differs, the right is missing, or the bytes are
+// outside the region.
 func (w *window) reach(k fabric.Key, off, n uint64, want fabric.Access) []byte {
 	size := uint64(len(w.mem))
 	if w.key.Rkey != k.Rkey || w.key.Nonce != k.Nonce || w.access&want == 0 || off > size || n > size-off {
@@ -119,8 +121,8 @@ func (w *window) reach(k fabric.Key, off, n uint64, want fabric.Access) []byte {
 	return w.mem[off : off+n]
 }
 
-// fenced reports whether the owner has fenced the region. fences are the owner's words. What was copied before is older than the look at the
-// word, if a barrier stands between a Write and the look; words.Read needs none.
+// fenced reports whether the owner has fenced the region. fences are the owner's words. A copy precedes the load of
+// the word if there is a barrier between a Write and the load; words.Read needs none.
 func (w *window) fenced(fences []byte) bool { return words.Load(fences, w.at*words.Size) != w.key.ID }
 
 func unmap(b []byte) {

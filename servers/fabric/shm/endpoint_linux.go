@@ -21,24 +21,26 @@ type endpoint struct {
 	conn *net.UnixConn
 	peer fabric.Peer
 
-	// mu guards what follows. Copies run with it held, so nothing is unmapped under them. The locks of queues are taken while it is held.
+	// mu guards the fields below. Copies of posted operations run while it is held, so their memory stays mapped. The
+	// locks of queues are taken while it is held.
 	mu           sync.Mutex
 	sends, recvs *ledger.Side
-	bell         []byte             // the page of the peer's
-	fences       []byte             // the peer's words
-	windows      map[uint64]*window // by region
-	asked        uint64             // the region whose descriptor the operation at the head waits for, 0 for none
-	sent         bool               // the Send at the head is on its way
-	timer        *time.Timer        // of what the operation at the head waits for
-	waits        int                // counts the timers: one that was stopped too late is told by its number
-	arrived      []byte             // a Send of the peer that has found no Recv; nil for none
-	err          error
+	bell         []byte             // the page of the peer's bell
+	fences       []byte             // the peer's fence words
+	windows      map[uint64]*window // by region ID
+	asked        uint64             // ID of the region whose descriptor the operation at the head waits for, 0 for none
+	sent         bool               // the Send at the head has been sent and not answered
+	timer        *time.Timer        // runs while the operation at the head waits for the peer
+	// waits: the number of timers so far: a timer that was stopped too late recognizes by it that it is outdated
+	waits   int
+	arrived []byte // a Send of the peer that has found no Recv; nil for none
+	err     error
 
-	// maps guards windows, and that what they and fences refer to stays mapped. Whoever changes these holds mu as well, so holding either is enough
-	// to look at them. No lock is taken while it is held.
+	// maps guards windows, and keeps the memory mapped to which windows and fences refer. A goroutine that changes
+	// them holds mu as well as maps, so a reader holds either lock. No lock is taken while maps is held.
 	maps sync.RWMutex
 
-	barrier atomic.Uint64 // what is stored before it changes is seen before what is loaded afterwards is changed
+	barrier atomic.Uint64 // an Add separates the stores before it from the loads after it
 	done    chan struct{} // closed once err is set
 }
 
@@ -49,7 +51,7 @@ func newEndpoint(d *Domain, conn *net.UnixConn, g *greeting, addr string, o fabr
 	}
 }
 
-// begin has the endpoint listen to its peer.
+// begin starts the goroutine that reads the peer's packets.
 func (e *endpoint) begin() error {
 	if err := e.d.open.Keep(e); err != nil {
 		return err
@@ -72,7 +74,7 @@ func (e *endpoint) Post(w []fabric.WR) (int, error) {
 	return len(w), nil
 }
 
-// take adds one work request and does what can be done.
+// take adds one work request, and carries out the operations that need not wait.
 func (e *endpoint) take(w *fabric.WR) error {
 	if err := ledger.Check(w, limits); err != nil {
 		return err
@@ -103,7 +105,8 @@ func (e *endpoint) take(w *fabric.WR) error {
 	return nil
 }
 
-// run carries out what can be, in order. b is the local memory of the operation at the head, nil if it has to be looked up.
+// run carries out operations in order, until one has to wait for the peer. b is the local memory of the operation at
+// the head, nil if run has to look it up.
 func (e *endpoint) run(b []byte) {
 	for e.err == nil && e.sends.Open() > 0 {
 		w := e.sends.At(0)
@@ -121,7 +124,7 @@ func (e *endpoint) run(b []byte) {
 	}
 }
 
-// carryOut carries out the operation at the head, or finds out that it has to wait for the peer.
+// carryOut carries out the operation at the head, or reports that it waits for the peer.
 func (e *endpoint) carryOut(w *ledger.Work, b []byte) (waits bool, err error) {
 	if w.Inlined != nil {
 		b = w.Inlined
@@ -129,7 +132,7 @@ func (e *endpoint) carryOut(w *ledger.Work, b []byte) (waits bool, err error) {
 	if b == nil && w.LLen > 0 {
 		local, mem, err := e.d.regions.Own(w.Local, w.LOff, w.LLen)
 		if err != nil {
-			return false, fabric.ErrAccess // closed since it was posted
+			return false, fabric.ErrAccess // closed since the operation was posted
 		}
 		defer local.Release()
 		b = mem
@@ -189,13 +192,13 @@ func (e *endpoint) ReadNow(dst []byte, k fabric.Key, off uint64) error {
 		return fabric.ErrAccess
 	}
 	words.Read(dst, remote)
-	if v.fenced(e.fences) { // then, or before the copy
+	if v.fenced(e.fences) { // now, or before the copy
 		return fabric.ErrAccess
 	}
 	return nil
 }
 
-// ask asks for the descriptor of a region.
+// ask asks the peer for the descriptor of a region.
 func (e *endpoint) ask(k fabric.Key) error {
 	if k.Nonce != e.peer.Incarnation || k.ID == 0 {
 		return fabric.ErrAccess
@@ -208,7 +211,7 @@ func (e *endpoint) ask(k fabric.Key) error {
 	return e.await(binary.LittleEndian.AppendUint64(packet, k.Rkey))
 }
 
-// send brings a Send to the peer.
+// send sends the bytes of a Send to the peer.
 func (e *endpoint) send(b []byte) error {
 	if e.sent {
 		return nil
@@ -237,7 +240,7 @@ func (e *endpoint) await(packet []byte) error {
 	return nil
 }
 
-// packet sends a packet. One that the socket does not take any more has found a peer that does not listen.
+// packet sends a packet. A full socket means that the peer no longer reads, and gives ErrTimeout.
 func (e *endpoint) packet(b []byte, fds ...int) error {
 	switch err := send(e.conn, b, fds...); {
 	case err == nil:
@@ -249,7 +252,7 @@ func (e *endpoint) packet(b []byte, fds ...int) error {
 	}
 }
 
-// answered is called when the peer has answered.
+// answered records that the peer has answered the operation at the head.
 func (e *endpoint) answered() {
 	e.asked, e.sent = 0, false
 	if e.timer != nil {
@@ -258,7 +261,7 @@ func (e *endpoint) answered() {
 	}
 }
 
-// listen does what the peer's packets ask for, until there are no more.
+// listen handles the peer's packets until the endpoint ends.
 func (e *endpoint) listen() {
 	buffer := make([]byte, maxPacket)
 	for {
@@ -282,7 +285,7 @@ func (e *endpoint) listen() {
 	}
 }
 
-// understand does what a packet asks for. An error ends the endpoint: ErrPeer for what a peer in its right mind does not send.
+// understand handles one packet. An error ends the endpoint: ErrPeer for a packet that breaks the protocol.
 func (e *endpoint) understand(packet []byte, fds []int) error {
 	body := packet[1:]
 	switch {
@@ -332,7 +335,7 @@ func (e *endpoint) deliver() {
 	}
 }
 
-// share hands a region's memory to the peer, if it knows the key.
+// share sends a descriptor of a region to a peer that knows the region's key.
 func (e *endpoint) share(id, rkey uint64) error {
 	refuse := binary.LittleEndian.AppendUint64([]byte{packetRefuse}, id)
 	r := e.d.regions.Find(fabric.Key{ID: id, Rkey: rkey, Nonce: e.d.nonce})
@@ -343,7 +346,7 @@ func (e *endpoint) share(id, rkey uint64) error {
 	a := r.Access()
 	fd, err := s.mem.share(a&fabric.RemoteWrite != 0)
 	if err != nil {
-		return e.packet(refuse) // it has just been closed, or there are no descriptors left
+		return e.packet(refuse) // the region has just been closed, or the process is out of descriptors
 	}
 	defer unix.Close(fd)
 	packet := binary.LittleEndian.AppendUint64([]byte{packetMapped}, id)
@@ -352,7 +355,7 @@ func (e *endpoint) share(id, rkey uint64) error {
 	return e.packet(append(packet, byte(a)), fd)
 }
 
-// mapped maps a region that the peer has handed over, and goes on with what waits for it.
+// mapped maps a region that the peer has shared, and carries out the operations that waited for it.
 func (e *endpoint) mapped(body []byte, fd int) error {
 	id, n, at := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:]), binary.LittleEndian.Uint64(body[16:])
 	if e.asked == 0 || id != e.asked || at >= maxRegions || n > 1<<47 {
@@ -370,7 +373,7 @@ func (e *endpoint) mapped(body []byte, fd int) error {
 	return nil
 }
 
-// keep adds the mapping of a region, and gives up those of regions that have been fenced.
+// keep adds the mapping of a region, and unmaps regions that have been fenced.
 func (e *endpoint) keep(id uint64, v *window) {
 	e.maps.Lock()
 	defer e.maps.Unlock()
@@ -383,7 +386,7 @@ func (e *endpoint) keep(id uint64, v *window) {
 	e.windows[id] = v
 }
 
-// end ends the endpoint. Its oldest operation fails with head. The peer learns it as the socket is closed.
+// end ends the endpoint. Its oldest operation fails with head. The peer notices because the socket is closed.
 func (e *endpoint) end(err, head error) {
 	if e.err != nil {
 		return

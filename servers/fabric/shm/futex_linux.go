@@ -13,18 +13,20 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// The places of a bell's page.
+// The offsets of a bell's page.
 const (
 	bellNotified = 0 * words.Size // 1 if a peer has notified the queue
-	bellSleeping = 8 * words.Size // 1 if somebody is about to sleep, or does; on another cache line, as others write there
+	// bellSleeping: 1 if a goroutine sleeps or is about to; on a cache line of its own, because peers write
+	// bellNotified
+	bellSleeping = 8 * words.Size
 	bellFutex    = 16 * words.Size
 	bellSize     = 4096
 )
 
-// longestSleep bounds what a peer that disturbs a bell can do: it delays a wake by so much.
+// longestSleep bounds the harm of a peer that disturbs a bell: a wake-up is delayed by at most this.
 const longestSleep = 100 * time.Millisecond
 
-// A bell is a ledger.Bell that peers of other processes ring.
+// A bell is a ledger.Bell that peers in other processes can ring.
 type bell struct {
 	mem memfd
 }
@@ -35,7 +37,7 @@ func newBell() (*bell, error) {
 		return nil, err
 	}
 	b := &bell{mem}
-	// A goroutine may still be in Wait when the queue is closed, so the page goes with the last reference.
+	// A goroutine may still be in Wait when the queue is closed, so the page is freed with the last reference.
 	runtime.AddCleanup(b, func(m memfd) { m.free() }, mem)
 	return b, nil
 }
@@ -50,7 +52,8 @@ func (b *bell) TakeNotified() bool {
 func (b *bell) Sleep(ctx context.Context, idle func() bool) {
 	words.Store(b.mem.b, bellSleeping, 1)
 	defer words.Store(b.mem.b, bellSleeping, 0)
-	// The number is read before the last look: who makes that look out of date changes the number, and the sleep ends at once.
+	// Sleep reads the number before its last check. A goroutine that makes that check outdated increments the number,
+	// so the sleep ends at once.
 	n := atomic.LoadUint32(futex(b.mem.b))
 	if words.Load(b.mem.b, bellNotified) != 0 || !idle() {
 		return
@@ -64,12 +67,12 @@ func (b *bell) Sleep(ctx context.Context, idle func() bool) {
 	runtime.KeepAlive(b)
 }
 
-// ringOnce ends a sleep whether anybody has announced it or not.
+// ringOnce ends a sleep even if bellSleeping is not set.
 func (b *bell) ringOnce() { ring(b.mem.b) }
 
-// notify has the queue of a bell's page notified.
+// notify marks the queue of a bell's page as notified, and wakes its goroutine.
 func notify(page []byte) {
-	words.Store(page, bellNotified, 1) // before the look at bellSleeping
+	words.Store(page, bellNotified, 1) // before the load of bellSleeping
 	wake(page)
 }
 

@@ -19,15 +19,17 @@ type listener struct {
 	d     *Domain
 	addr  string
 	l     *net.UnixListener
-	asked chan *incoming // connections that nobody has accepted; who finds it full is kept waiting
+	asked chan *incoming // connections that wait for Accept; unbuffered, so a greeting goroutine waits until its connection is accepted
 	ended chan struct{}
 	once  sync.Once
 }
 
-// maxGreetings is how many peers a listener hears out at a time. The others wait in the socket's queue.
+// maxGreetings is the number of peers whose greetings a listener reads, or that wait for Accept, at a time. Further
+// peers wait in the socket's queue.
 const maxGreetings = 64
 
-// Listen implements fabric.Domain. An address is a path for a socket, at most 107 bytes long. What a dead process has left there makes way.
+// Listen implements fabric.Domain. An address is the path of a socket, at most 107 bytes long. Listen removes a
+// socket that a dead process has left at the path.
 func (d *Domain) Listen(addr string) (fabric.Listener, error) {
 	if addr == "" {
 		return nil, errors.New("fabric: listen: the address is empty; shm takes the path of a socket")
@@ -64,7 +66,7 @@ func isSocket(path string) bool {
 	return err == nil && st.Mode()&os.ModeSocket != 0
 }
 
-// run hears out who connects.
+// run accepts connections and reads their greetings.
 func (l *listener) run() {
 	slots := make(chan bool, maxGreetings)
 	for {
@@ -138,7 +140,7 @@ func (l *listener) Accept(ctx context.Context) (fabric.Incoming, error) {
 	}
 }
 
-// incoming is a connection that was asked for.
+// incoming is a connection that a peer has asked for.
 type incoming struct {
 	l    *listener
 	conn *net.UnixConn

@@ -11,13 +11,13 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// A memfd is memory that can be handed to other processes.
+// A memfd is memory that this process can share with other processes.
 type memfd struct {
 	fd int
 	b  []byte
 }
 
-// newMemfd returns n bytes of zeroed memory. Its size is sealed.
+// newMemfd returns n bytes of zeroed memory of sealed size.
 func newMemfd(name string, n int) (m memfd, err error) {
 	fd, err := unix.MemfdCreate("flashdbm-"+name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -44,7 +44,7 @@ func newMemfd(name string, n int) (m memfd, err error) {
 	return memfd{fd, b}, nil
 }
 
-// share returns a descriptor for a peer, which the caller closes.
+// share returns a descriptor for a peer. The caller closes it.
 func (m memfd) share(write bool) (int, error) {
 	if write {
 		fd, err := unix.FcntlInt(uintptr(m.fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -54,7 +54,7 @@ func (m memfd) share(write bool) (int, error) {
 	return fd, os.NewSyscallError("open", err)
 }
 
-// free gives the memory back, also that of peers' mappings.
+// free frees the memory, including the pages that peers still map.
 func (m memfd) free() error {
 	err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(m.b)+os.Getpagesize()-1)&^int64(os.Getpagesize()-1))
 	if unmap := unix.Munmap(m.b); err == nil {
@@ -66,7 +66,8 @@ func (m memfd) free() error {
 	return os.NewSyscallError("freeing a memfd", err)
 }
 
-// mapShared maps n bytes of a peer's memfd and closes the descriptor. It makes sure that the peer cannot cut the memory short.
+// mapShared maps n bytes of a peer's memfd and closes the descriptor. It checks that the memfd is sealed, so the peer
+// cannot shrink it.
 func mapShared(fd, n int, write bool) ([]byte, error) {
 	defer unix.Close(fd)
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
@@ -88,18 +89,19 @@ func mapShared(fd, n int, write bool) ([]byte, error) {
 	return b, os.NewSyscallError("mmap", err)
 }
 
-// maxRegions is how many regions of a domain peers can reach at a time. Two for each connection are usual; the words of all take a
-// megabyte, of which only the pages in use are memory.
+// maxRegions is the most regions of a domain that peers can reach at a time; more make Alloc fail. Two for each
+// connection are usual. The fence words of all regions take 1 MiB of address space, of which only the pages in use
+// are memory.
 const maxRegions = 1 << 17
 
 // fences are the fence words of a domain.
 type fences struct {
 	mem memfd
-	fd  int // for peers: nobody writes through it
+	fd  int // read-only, for peers
 
-	mu   sync.Mutex // guards what follows
-	free []int      // places used before
-	used int        // places that were ever used
+	mu   sync.Mutex // guards the fields below
+	free []int      // indexes given back
+	used int        // the number of indexes that were ever taken
 }
 
 func newFences() (*fences, error) {
@@ -113,13 +115,13 @@ func newFences() (*fences, error) {
 		return nil, err
 	}
 	f := &fences{mem: mem, fd: fd}
-	// Regions may be fenced once more after their domain was closed, so the words go with the last reference.
+	// Regions may be fenced once more after their domain was closed, so the words are freed with the last reference.
 	runtime.AddCleanup(f, func(m memfd) { m.free() }, mem)
 	runtime.AddCleanup(f, func(fd int) { unix.Close(fd) }, fd)
 	return f, nil
 }
 
-// take returns a place that no region has.
+// take returns the index of a word that no region uses.
 func (f *fences) take() (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +137,7 @@ func (f *fences) take() (int, error) {
 	return f.used - 1, nil
 }
 
-// give gives a place back. Its word is not that of an open region.
+// give gives an index back. Its word is not the ID of an open region.
 func (f *fences) give(at int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,10 +146,11 @@ func (f *fences) give(at int) {
 
 func (f *fences) open(at int, id uint64) { words.Store(f.mem.b, at*words.Size, id) }
 
-// fence ends what open began. Somebody may call it once more after the place was given back, and has another region by then.
+// fence ends what open began. It may be called again after the index was given back and another region has taken it:
+// the word differs from id then, and stays.
 func (f *fences) fence(at int, id uint64) { words.CompareAndSwap(f.mem.b, at*words.Size, id, 0) }
 
-// shared is what peers need of a region.
+// shared is the shared memory of a region.
 type shared struct {
 	mem memfd
 	at  int // of its fence word

@@ -12,27 +12,28 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// The packets of a connection, by their first byte. Numbers are little endian.
+// The packets of a connection, by their first byte. Numbers are little-endian; the figures are bytes.
 const (
-	packetHello  = 'H' // of the one who dials: version 1, incarnation 8, hello; descriptors of its bell and its fence words
-	packetAnswer = 'A' // the same of the one who accepts
+	packetHello  = 'H' // from the dialling end: version 1, incarnation 8, hello; descriptors of its bell and its fence words
+	packetAnswer = 'A' // the same from the accepting end
 	packetReject = 'R' // reason
-	packetMap    = 'M' // region 8, rkey 8: its descriptor is asked for
+	packetMap    = 'M' // region 8, rkey 8: asks for the region's descriptor
 	packetMapped = 'D' // region 8, bytes 8, place of its fence word 8, access 1; its descriptor
-	packetRefuse = 'N' // region 8: there is none with that key
+	packetRefuse = 'N' // region 8: no region has that key
 	packetSend   = 'S' // bytes
 	packetTaken  = 'K' // the Send was given to a Recv
-	packetLarge  = 'X' // the Send does not fit the Recv
+	packetLarge  = 'X' // the Send is longer than the Recv
 )
 
-// version is that of the packets, the fence words and the bells: another one shares no memory with this one.
+// version covers the packets, the fence words and the bells: processes of different versions share no memory.
 const version = 1
 
 const maxPacket = 1 + 64<<10
 
 var errPacket = errors.New("fabric: a peer sends what makes no sense")
 
-// send sends a packet with descriptors. It does not wait for the peer: one that takes nothing any more is as good as dead.
+// send sends a packet with descriptors. It does not wait for the peer: a peer that no longer reads is treated as
+// dead.
 func send(conn *net.UnixConn, packet []byte, fds ...int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -52,8 +53,8 @@ func send(conn *net.UnixConn, packet []byte, fds ...int) error {
 	return err
 }
 
-// receive waits for the next packet. It keeps the number of descriptors that the packet has to come with, and closes what it does not
-// expect.
+// receive waits for the next packet. It returns the packet with the descriptors that belong to its kind; if their
+// number is wrong it closes them all and returns an error.
 func receive(conn *net.UnixConn, buffer []byte) (packet []byte, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, flags, _, err := conn.ReadMsgUnix(buffer, oob)
@@ -85,7 +86,7 @@ func receive(conn *net.UnixConn, buffer []byte) (packet []byte, fds []int, err e
 	return buffer[:n], fds, nil
 }
 
-// descriptors is how many descriptors come with a packet.
+// descriptors is the number of descriptors of each kind of packet.
 var descriptors = map[byte]int{packetHello: 2, packetAnswer: 2, packetMapped: 1}
 
 func closeAll(fds []int) {
@@ -94,21 +95,21 @@ func closeAll(fds []int) {
 	}
 }
 
-// greet sends a hello or answer.
+// greet sends a hello or an answer.
 func greet(conn *net.UnixConn, kind byte, d *Domain, recv *queue, text []byte) error {
 	packet := binary.LittleEndian.AppendUint64([]byte{kind, version}, d.nonce)
 	return send(conn, append(packet, text...), recv.bell.mem.fd, d.fences.fd)
 }
 
-// A greeting is a hello or answer of a peer.
+// A greeting is the hello or the answer of a peer.
 type greeting struct {
 	nonce  uint64
 	text   []byte
-	bell   []byte // the peer's, of its endpoint's Recv queue
+	bell   []byte // the bell of the peer's Recv queue
 	fences []byte
 }
 
-// parseGreeting maps what a greeting brings. It closes the descriptors.
+// parseGreeting maps the memory that a greeting brings. It closes the descriptors.
 func parseGreeting(packet []byte, fds []int) (*greeting, error) {
 	const head = 1 + 1 + 8
 	if len(packet) < head || len(packet) > head+fabric.MaxHello {

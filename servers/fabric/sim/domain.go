@@ -10,10 +10,10 @@ import (
 	"flashdbm/servers/fabric/regions"
 )
 
-// limits are those of mem.
+// limits are the same as those of package mem.
 var limits = fabric.Caps{OneSided: true, MaxInline: 64, MaxSend: 64 << 10}
 
-// A Domain is the fabric.Domain of an incarnation of a node.
+// A Domain is the fabric.Domain of one incarnation of a node.
 type Domain struct {
 	n         *Node
 	w         *World
@@ -22,10 +22,10 @@ type Domain struct {
 	queues    []*Queue
 	listeners []*Listener
 	endpoints []*endpoint
-	closed    bool // by Close, or as its incarnation has ended
+	closed    bool // by Close, or by the end of the incarnation
 }
 
-// Domain returns the domain of the node's incarnation. A dead node has none; to ask for it is a mistake of the simulation.
+// Domain returns the domain of the node's present incarnation. It panics for a dead node.
 func (n *Node) Domain() *Domain {
 	if n.state == dead {
 		panic("sim: the domain of a dead node")
@@ -53,7 +53,8 @@ func (d *Domain) Alloc(n int, a fabric.Access) (fabric.Region, error) {
 	return r, nil
 }
 
-// die ends the domain with its process: nobody there learns anything, peers do within fabric.Timeout. Until then its memory can be reached.
+// die ends the domain with its process. Nothing of the process notices; peers do within fabric.Timeout, and can reach
+// the memory until then.
 func (d *Domain) die() {
 	d.close(func(e *endpoint) {
 		e.gone = true
@@ -92,11 +93,11 @@ func (d *Domain) close(end func(e *endpoint)) {
 type Queue struct {
 	*ledger.Queue
 	w     *World
-	wakes *Thread // who is woken
+	wakes *Thread // the thread that the bell wakes
 	bell  bell
 }
 
-// Account implements what package ledger needs to find its own queue.
+// Account returns the ledger's queue, for ledger.Of.
 func (q *Queue) Account() *ledger.Queue { return q.Queue }
 
 // NewQueue implements fabric.Domain; the result is a *Queue.
@@ -124,7 +125,7 @@ func (q *Queue) Wait(ctx context.Context, spin int) error {
 	})
 }
 
-// block runs the World until done holds, and returns what result does then.
+// block runs the World until done returns true, and then returns the result of result.
 func (w *World) block(ctx context.Context, done func() bool, result func() error) error {
 	for !done() {
 		if err := ctx.Err(); err != nil {
@@ -187,7 +188,7 @@ func (d *Domain) Listen(addr string) (fabric.Listener, error) {
 	return l, nil
 }
 
-// Handle has a function called, as an event, for every connection that is asked for, instead of Accept.
+// Handle sets a function that is called, as an event, for each connection that a peer asks for, in place of Accept.
 func (l *Listener) Handle(f func(*Incoming)) {
 	l.handle = f
 	for _, in := range l.asked {
@@ -261,8 +262,8 @@ func (d *Domain) Dial(ctx context.Context, addr string, hello []byte, o fabric.E
 	return e, answer, err
 }
 
-// DialFunc does the same as Dial without waiting: it has a function called, as an event, with the outcome. An outcome that is not there
-// after ten times fabric.Timeout is ErrTimeout.
+// DialFunc is Dial without waiting: f is called, as an event, with the outcome. If there is no outcome after ten
+// times fabric.Timeout, it is ErrTimeout.
 func (d *Domain) DialFunc(addr string, hello []byte, o fabric.EndpointOptions, f func(fabric.Endpoint, []byte, error)) {
 	w, over := d.w, false
 	outcome := func(r dialed) {

@@ -18,25 +18,25 @@ type endpoint struct {
 
 	sends, recvs *ledger.Side
 	ops          []*op // of sends, in the same order
-	err          error
-	gone         bool // its process has ended
-	waits        *op  // a Send that has found no Recv
-	timed        bool // an event will look at the oldest operation's deadline
+	err          error // its process has ended
+	gone         bool  // its process has ended
+	waits        *op   // the Send that waits for a Recv of the peer, or nil
+	timed        bool  // an event is scheduled that checks the deadline of the oldest operation
 	done         chan struct{}
 }
 
-// An op is a Read, Write or Send on its way.
+// An op is a Read, Write or Send under way.
 type op struct {
 	e        *endpoint
 	w        *ledger.Work
 	units    []unit
-	region   *regions.Region // once words have moved
-	deadline time.Duration   // true time at which it fails
-	freezes  bool            // a stopped initiator stops it too: a processor copies, not a network card
-	started  bool            // of a Send: it is under way to the peer
+	region   *regions.Region // the peer's region, once words have moved
+	deadline time.Duration   // true time at which the operation fails
+	freezes  bool            // a stopped initiator pauses it, as when a processor copies; else it goes on, as with a network card
+	started  bool            // a Send only: it is on its way to the peer
 	moved    bool            // all words have been moved, or the Send has been delivered
-	bell     bool            // the peer is to be notified, which has not happened
-	acked    bool            // it may complete, once all before it have
+	bell     bool            // the peer is still to be notified
+	acked    bool            // it completes once all earlier operations have
 	err      error
 }
 
@@ -104,7 +104,7 @@ func (e *endpoint) take(w *fabric.WR) error {
 	return nil
 }
 
-// time makes sure that the deadline of the oldest operation is looked at.
+// time schedules the event that checks the deadline of the oldest operation.
 func (e *endpoint) time() {
 	if !e.timed && len(e.ops) > 0 {
 		e.timed = true
@@ -112,7 +112,8 @@ func (e *endpoint) time() {
 	}
 }
 
-// late ends the endpoint if its oldest operation has not completed in time. The time for which its initiator was stopped does not count.
+// late ends the endpoint if its oldest operation has not completed in time. Time during which the initiator was
+// stopped does not count.
 func (e *endpoint) late() {
 	e.timed = false
 	switch n := e.d.n; {
@@ -127,7 +128,8 @@ func (e *endpoint) late() {
 	}
 }
 
-// next starts what waits for earlier Writes to be placed: Sends and notifications. Sends wait for earlier Sends too.
+// next starts Sends and notifications that have waited until earlier Writes were placed. A Send waits for earlier
+// Sends, too.
 func (e *endpoint) next() {
 	for _, o := range e.ops {
 		switch {
@@ -156,7 +158,7 @@ func (o *op) ring() {
 	}
 }
 
-// retry is the most time after which something lost is sent again, so a short Cut is no more than a delay.
+// retry is the longest time after which a lost packet is sent again, so that a short Cut is no more than a delay.
 const retry = 100 * time.Millisecond
 
 // deliver gives a Send to the peer's oldest Recv.
@@ -170,14 +172,14 @@ func (o *op) deliver() {
 		return
 	}
 	if e.other.recvs.Open() == 0 {
-		e.waits = o // until the peer posts one, or the Send is late
+		e.waits = o // until the peer posts a Recv, or the deadline passes
 		return
 	}
 	b := o.w.Inlined
 	if b == nil {
 		local, mem, err := e.d.regions.Own(o.w.Local, o.w.LOff, o.w.LLen)
 		if err != nil {
-			e.end(fabric.ErrAccess, fabric.ErrAccess) // closed since it was posted
+			e.end(fabric.ErrAccess, fabric.ErrAccess) // closed since the operation was posted
 			return
 		}
 		b = slices.Clone(mem)
@@ -197,7 +199,7 @@ func (o *op) deliver() {
 	o.arrived()
 }
 
-// arrived is called once all words have moved, or the Send is delivered. The acknowledgement takes its time.
+// arrived is called once all words have moved, or the Send is delivered. It schedules the acknowledgement.
 func (o *op) arrived() {
 	o.moved = true
 	o.e.next()
@@ -208,7 +210,7 @@ func (o *op) arrived() {
 	o.e.w.After(o.e.w.Delay(), o.ack)
 }
 
-// ack brings the word that the operation has succeeded, or failed, to its initiator.
+// ack tells the initiator that the operation has succeeded or failed.
 func (o *op) ack() {
 	e := o.e
 	if e.err != nil {
@@ -230,7 +232,8 @@ func (o *op) ack() {
 	}
 }
 
-// end ends both ends of the connection, the other one when the news gets there. The oldest operation fails with head.
+// end ends both ends of the connection, the other end when the news arrives there. The oldest operation fails with
+// head.
 func (e *endpoint) end(err, head error) {
 	if e.err != nil || e.gone {
 		return

@@ -5,14 +5,16 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// A unit is what is moved at once: a word, or the part of one at an end of the operation; a few words of a very large operation.
-type unit struct{ at, n uint64 } // offset in the operation, bytes
+// A unit is what moves at once: a word, the part of a word at an end of the operation, or a few words of a very large
+// operation.
+type unit struct{ at, n uint64 } // offset in the operation and length, in bytes
 
-// maxUnits bounds the events and the memory of an operation. Units of one word are what the protocols must stand; of 4 MiB, units of 4 KiB
-// in random order are enough.
+// maxUnits bounds the events and the memory of an operation. Protocols have to tolerate units of one word; for 4 MiB,
+// units of 4 KiB in random order suffice.
 const maxUnits = 1024
 
-// cut makes the units of an operation, in random order. Words are those of the peer's memory, whose regions begin with a page.
+// cut divides an operation into units, in random order. Their bounds are those of words in the peer's memory, whose
+// regions begin at a page.
 func (o *op) cut() {
 	size := uint64(words.Size)
 	for o.w.LLen/size > maxUnits {
@@ -26,7 +28,7 @@ func (o *op) cut() {
 	o.e.w.rand.Shuffle(len(o.units), func(i, j int) { o.units[i], o.units[j] = o.units[j], o.units[i] })
 }
 
-// move moves some of the units, and comes back for the others.
+// move moves some of the units, and schedules itself for the others.
 func (o *op) move() {
 	e, w := o.e, o.e.w
 	me, peer := e.d.n, e.other.d.n
@@ -51,7 +53,7 @@ func (o *op) move() {
 	}
 	local, mine, err := e.d.regions.Own(o.w.Local, o.w.LOff, o.w.LLen)
 	if err != nil {
-		o.fail() // closed since it was posted
+		o.fail() // closed since the operation was posted
 		return
 	}
 	defer local.Release()
@@ -85,7 +87,7 @@ func (o *op) move() {
 		w.After(w.Delay(), o.move)
 		return
 	}
-	// The owner may fence the region until now: the last look at the fence comes later than the last word.
+	// The owner may fence the region until now: an operation checks the fence last, after its last word.
 	w.After(w.upTo(w.faults.Delay), func() {
 		if r, _, err := e.other.d.regions.Reach(o.w.Remote, o.w.ROff, o.w.LLen, want); err != nil {
 			o.err = fabric.ErrAccess
@@ -96,7 +98,7 @@ func (o *op) move() {
 	})
 }
 
-// fail has the operation fail with ErrAccess.
+// fail makes the operation fail with ErrAccess.
 func (o *op) fail() {
 	o.err = fabric.ErrAccess
 	o.strand()
@@ -104,8 +106,9 @@ func (o *op) fail() {
 	o.e.w.After(o.e.w.Delay(), o.ack)
 }
 
-// strand decides what becomes of the words of a Write that has failed: some, in half of the cases, still come, up to fabric.Timeout
-// later, fence or not. A stopped writer's do so, and an old agent's of tcp.
+// strand decides what happens to the words of a Write that has failed: in half of the cases some words still arrive,
+// up to fabric.Timeout later, fenced or not. Words of a stopped writer do so, and words that an old agent of tcp
+// still has.
 func (o *op) strand() {
 	if o.region == nil || o.w.Op != fabric.Write || len(o.units) == 0 || o.e.w.one(2) {
 		return

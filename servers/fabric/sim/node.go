@@ -2,26 +2,28 @@ package sim
 
 import "time"
 
-// A Node is a simulated machine with one process, which lives once or several times.
+// A Node is a simulated machine with one process, which may die and be restarted.
 type Node struct {
 	w    *World
 	name string
 
-	// The monotonic clock: it showed base at true time since, and has run at rate since then. A suspended node's stands still at base.
+	// The monotonic clock showed base at true time since, and has run at rate since then. The clock of a suspended
+	// node stands still at base.
 	base  time.Time
 	since time.Duration
 	rate  float64
-	jump  time.Duration // what the wall clock is ahead of the monotonic one
+	jump  time.Duration // wall clock minus monotonic clock
 
-	// What the monotonic clock showed when it was last looked at, and the true time then: it is looked at several times in each step. -1: it was set since.
+	// seen is what the monotonic clock showed at true time seenAt, because each step reads the clock several times;
+	// -1: none.
 	seen   time.Time
 	seenAt time.Duration
 
 	state   state
-	life    uint64 // counts incarnations: what belongs to an earlier one is dead
+	life    uint64 // counts incarnations; functions and threads of an earlier one are dead
 	threads []*Thread
 	domain  *Domain
-	resumed []func() // what waits for Resume
+	resumed []func() // functions to call at Resume
 }
 
 type state uint8
@@ -33,7 +35,7 @@ const (
 	dead
 )
 
-// NewNode adds a node, which runs. Its clock begins at a random time and drifts as the World's Faults say.
+// NewNode adds a running node. Its clock starts at a random time and drifts as the World's Faults say.
 func (w *World) NewNode(name string) *Node {
 	n := &Node{w: w, name: name, since: w.now, seenAt: -1, rate: 1 + w.faults.Drift*(2*w.rand.Float64()-1)}
 	n.base = time.Unix(1e9, 0).UTC().Add(w.upTo(1000 * time.Hour))
@@ -44,7 +46,8 @@ func (w *World) NewNode(name string) *Node {
 // Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
-// Now returns the node's monotonic clock, as a time without monotonic reading. Differences of it mean something, and only on this node.
+// Now returns the node's monotonic clock, as a time without monotonic reading. Only differences are meaningful, and
+// only on this node.
 func (n *Node) Now() time.Time {
 	if n.state == suspended {
 		return n.base
@@ -55,13 +58,13 @@ func (n *Node) Now() time.Time {
 	return n.seen
 }
 
-// Wall returns what the node takes for the date.
+// Wall returns the node's date.
 func (n *Node) Wall() time.Time { return n.Now().Add(n.jump) }
 
-// JumpWall changes the date, as an administrator would.
+// JumpWall changes the date, as an administrator might.
 func (n *Node) JumpWall(d time.Duration) { n.jump += d }
 
-// until returns the true time that passes until the node's clock shows t; 0 if it does already.
+// until returns the true time that passes until the node's clock shows t; 0 if it already does.
 func (n *Node) until(t time.Time) time.Duration {
 	left := t.Sub(n.Now())
 	if left <= 0 {
@@ -70,18 +73,18 @@ func (n *Node) until(t time.Time) time.Duration {
 	return time.Duration(float64(left)/n.rate) + 1
 }
 
-// Alive reports whether there is an incarnation, stopped or not. Running reports whether its threads run.
+// Alive reports whether the node has an incarnation, stopped or not. Running reports whether its threads run.
 func (n *Node) Alive() bool   { return n.state != dead }
 func (n *Node) Running() bool { return n.state == running }
 
-// Stop keeps the node's threads from running until Resume.
+// Stop stops the node's threads until Resume.
 func (n *Node) Stop() {
 	if n.state == running {
 		n.state = stopped
 	}
 }
 
-// Suspend does the same, and the node's monotonic clock stands still. Its wall clock has caught up when it runs again.
+// Suspend is Stop with a monotonic clock that stands still. At Resume the wall clock catches up.
 func (n *Node) Suspend() {
 	if n.state == running {
 		n.rebase()
@@ -111,7 +114,8 @@ func (n *Node) Resume() {
 	}
 }
 
-// whenRunning calls a function now, or once the node runs again if it is stopped. It is dropped if the incarnation ends.
+// whenRunning calls a function now, or at Resume if the node is stopped. It drops the function if the incarnation
+// ends.
 func (n *Node) whenRunning(do func()) {
 	switch n.state {
 	case running:
@@ -123,7 +127,7 @@ func (n *Node) whenRunning(do func()) {
 
 func (n *Node) rebase() { n.base, n.since, n.seenAt = n.Now(), n.w.now, -1 }
 
-// Kill ends the incarnation: its threads at once, what peers do to its memory a little later.
+// Kill ends the incarnation: its threads at once, the access of peers to its memory a little later.
 func (n *Node) Kill() {
 	if n.state == dead {
 		return
@@ -153,14 +157,14 @@ type Thread struct {
 	name string
 	life uint64
 	step func(now time.Time) (worked bool, next time.Time)
-	due  uint64 // number of the scheduled step: others that were scheduled are void
+	due  uint64 // number of the step that is scheduled; events with another number do nothing
 	on   bool   // a step is scheduled
 	at   time.Duration
-	held time.Duration // a stall lasts until then, whoever wakes the thread
+	held time.Duration // the end of a stall; a wake-up does not shorten it
 }
 
-// Go starts a thread of the node's present incarnation. Completions and notifications of its queues wake it; each queue is of this node's
-// Domain, and of one thread.
+// Go starts a thread of the node's present incarnation. Completions and notifications of the queues wake it. Each
+// queue belongs to this node's Domain, and to one thread.
 func (n *Node) Go(name string, step func(now time.Time) (worked bool, next time.Time), queues ...*Queue) *Thread {
 	t := &Thread{n: n, name: name, life: n.life, step: step}
 	for _, q := range queues {
@@ -171,10 +175,10 @@ func (n *Node) Go(name string, step func(now time.Time) (worked bool, next time.
 	return t
 }
 
-// Wake has the step function called soon, as something that it waits for has happened inside of the node.
+// Wake schedules a step soon, because something inside the node has happened that the thread waits for.
 func (t *Thread) Wake() { t.schedule(t.n.w.upTo(t.n.w.faults.Pace)) }
 
-// schedule makes sure that the next step is no later than in d.
+// schedule makes the next step happen within d.
 func (t *Thread) schedule(d time.Duration) {
 	w := t.n.w
 	at := max(w.now+d, t.held)
@@ -186,7 +190,7 @@ func (t *Thread) schedule(d time.Duration) {
 	w.add(at-w.now, event{thread: t, due: t.due})
 }
 
-// wakened runs the scheduled step of that number, unless another one was scheduled since.
+// wakened runs the scheduled step if it has that number, that is, unless another one was scheduled since.
 func (t *Thread) wakened(due uint64) {
 	if t.due == due {
 		t.on = false
@@ -197,7 +201,7 @@ func (t *Thread) wakened(due uint64) {
 func (t *Thread) run() {
 	n, w := t.n, t.n.w
 	if t.life != n.life || n.state != running {
-		return // Resume schedules again
+		return // Resume schedules a step
 	}
 	worked, next := t.step(n.Now())
 	if w.one(w.faults.StallOne) {

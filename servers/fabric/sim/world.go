@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Faults say what a World does beyond running at full speed. A field that is 0 has its default; a negative one means none.
+// Faults configure the delays and failures of a World. A zero field has its default; a negative one means none.
 type Faults struct {
-	Drift    float64       // most by which a clock runs fast or slow; 1/128 by default, so the rates of two clocks are within 1/64
-	Pace     time.Duration // most time from a step of a thread that worked to its next step; 2 µs by default
-	Stall    time.Duration // most time for which a thread is not scheduled; 2 ms by default
-	StallOne int           // a thread stalls once in so many steps; 2,000 by default
-	Delay    time.Duration // most time that a message or the words of an operation are under way; 20 µs by default
-	SlowOne  int           // once in so many operations that is up to a thousand times as long; 500 by default
-	LoseOne  int           // an operation breaks its connection once in so many; never by default
+	Drift    float64       // largest relative error of a clock; 1/128 by default, so two clocks differ by at most 1/64
+	Pace     time.Duration // longest time from a step of a thread that worked to its next step; 2 µs by default
+	Stall    time.Duration // longest time for which a thread is not scheduled; 2 ms by default
+	StallOne int           // a thread stalls once in this many steps; 2,000 by default
+	Delay    time.Duration // longest time that a message or the words of an operation are under way; 20 µs by default
+	SlowOne  int           // once in this many operations Delay is a thousand times as long; 500 by default
+	LoseOne  int           // an operation breaks its connection once in this many; never by default
 }
 
-// filled returns the faults with the defaults in place.
+// filled returns the faults with defaults filled in.
 func (f Faults) filled() Faults {
 	fill(&f.Drift, 1.0/128)
 	fill(&f.Pace, 2*time.Microsecond)
@@ -37,20 +37,20 @@ func fill[T int | float64 | time.Duration](v *T, standard T) {
 
 // A World is a simulated cluster and its time.
 type World struct {
-	now     time.Duration // true time, which no node sees
+	now     time.Duration // true time; no node sees it
 	events  events
-	made    uint64 // events so far: those of the same time happen in the order in which they were made
+	made    uint64 // the number of events so far: events of the same time happen in the order in which they were made
 	running bool   // an event is happening
 	rand    *rand.Rand
 	faults  Faults
 
 	nodes     []*Node
-	domains   []*Domain // all that there were
+	domains   []*Domain // all domains that ever existed
 	listeners map[string]*Listener
-	cut       map[[2]*Node]bool // from, to
+	cut       map[[2]*Node]bool // by sender and receiver
 }
 
-// New returns a World without nodes. The seed decides all that the World decides.
+// New returns a World without nodes. The seed decides all random choices.
 func New(seed uint64, f Faults) *World {
 	return &World{
 		rand: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), faults: f.filled(),
@@ -58,7 +58,7 @@ func New(seed uint64, f Faults) *World {
 	}
 }
 
-// Close gives back the memory of all nodes. Nothing of the World is used afterwards.
+// Close frees the memory of all nodes. The World is not used afterwards.
 func (w *World) Close() error {
 	w.events = nil
 	var failed error
@@ -70,13 +70,13 @@ func (w *World) Close() error {
 	return failed
 }
 
-// Now returns the true time since the World began. It is for checks: no program of a node may look at it.
+// Now returns the true time since the World began. It is for checks: no program of a node may read it.
 func (w *World) Now() time.Duration { return w.now }
 
-// Rand is the World's source of chance, for decisions of the caller that the seed shall decide too.
+// Rand returns the World's random source, for choices of the caller that the seed should decide too.
 func (w *World) Rand() *rand.Rand { return w.rand }
 
-// After has a function called once the given true time has passed. The function is an event; a negative duration counts as 0.
+// After calls a function, as an event, once d of true time has passed; a negative d counts as 0.
 func (w *World) After(d time.Duration, do func()) { w.add(d, event{do: do}) }
 
 func (w *World) add(d time.Duration, e event) {
@@ -85,7 +85,7 @@ func (w *World) add(d time.Duration, e event) {
 	w.events.push(e)
 }
 
-// Step lets the next event happen. It returns false if there is none.
+// Step runs the next event. It returns false if there is none.
 func (w *World) Step() bool {
 	if w.running {
 		panic("sim: an event runs the World: a step function calls nothing that blocks")
@@ -105,11 +105,11 @@ func (w *World) Step() bool {
 	return true
 }
 
-// Run lets happen what happens within the given true time.
+// Run runs all events of the next d of true time.
 func (w *World) Run(d time.Duration) { w.RunUntil(d, func() bool { return false }) }
 
-// RunUntil does the same, but no longer than until a condition holds, which it looks at before every event. It returns whether the
-// condition holds.
+// RunUntil runs events for at most limit of true time, or until a condition holds, which it checks before every
+// event. It returns whether the condition holds.
 func (w *World) RunUntil(limit time.Duration, holds func() bool) bool {
 	end := w.now + limit
 	for !holds() {
@@ -122,17 +122,17 @@ func (w *World) RunUntil(limit time.Duration, holds func() bool) bool {
 	return true
 }
 
-// Cut loses what one node sends to another from now on, in this direction only.
+// Cut loses what from sends to to from now on, in this direction only.
 func (w *World) Cut(from, to *Node) { w.cut[[2]*Node{from, to}] = true }
 
 // Heal ends Cut. What was lost stays lost.
 func (w *World) Heal(from, to *Node) { delete(w.cut, [2]*Node{from, to}) }
 
-// Reaches reports whether what a node sends now arrives at another one, as far as Cut goes. It is for what the caller simulates beside
-// the fabric.
+// Reaches reports whether a message that from sends now arrives at to, as far as Cut goes. Callers use it for
+// messages that they simulate outside the fabric.
 func (w *World) Reaches(from, to *Node) bool { return !w.cut[[2]*Node{from, to}] }
 
-// Delay returns a random time for a message to be under way. It is for what the caller simulates beside the fabric.
+// Delay returns a random travel time of a message. Callers use it for messages that they simulate outside the fabric.
 func (w *World) Delay() time.Duration {
 	d := w.upTo(w.faults.Delay)
 	if w.one(w.faults.SlowOne) {
@@ -149,10 +149,10 @@ func (w *World) upTo(most time.Duration) time.Duration {
 	return time.Duration(w.rand.Int64N(int64(most) + 1))
 }
 
-// one is true once in n times, and never if n is 0.
+// one is true once in n calls on average, and never if n is 0.
 func (w *World) one(n int) bool { return n > 0 && w.rand.IntN(n) == 0 }
 
-// An event is something that will happen: the step of a thread that has this number, or else what is to be done. Most events are steps, for which no
+// An event is a step of a thread, with the step's number, or a function to call. Most events are steps, for which no
 // function is allocated.
 type event struct {
 	at     time.Duration
@@ -162,7 +162,8 @@ type event struct {
 	do     func()
 }
 
-// events is a heap, the next event first. It is one of container/heap, but for that the events are not allocated one by one, and are moved once.
+// events is a heap with the next event first. Unlike with container/heap, events are not allocated one by one, and
+// each level moves an event once.
 type events []event
 
 func (e *event) before(x *event) bool {

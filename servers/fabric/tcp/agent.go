@@ -11,7 +11,7 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// The first bytes of frames, and how long what follows is before any data.
+// The first bytes of frames, and the length of a place (key, offset, length) in a frame.
 const (
 	frameRead  = 'r'
 	frameWrite = 'w'
@@ -24,7 +24,8 @@ const (
 
 const flagNotify = 1
 
-// chunk is how much is copied at a time. Between two chunks the other end hears of progress, and Close of a region gets its turn.
+// chunk is the number of bytes copied at a time. Between two chunks the endpoint records progress, and a Close of the
+// region can proceed.
 const chunk = 64 << 10
 
 var errFrame = errors.New("fabric: a peer sends what makes no sense")
@@ -51,7 +52,8 @@ func (e *endpoint) write() {
 	}
 }
 
-// next waits for something to write: an answer, or an operation. It flushes before it waits, and returns false at the end.
+// next waits for an answer or an operation to write. It flushes before it waits, and returns false when the endpoint
+// has ended.
 func (e *endpoint) next(out *bufio.Writer) (a answer, w *ledger.Work, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +83,7 @@ func (e *endpoint) next(out *bufio.Writer) (a answer, w *ledger.Work, ok bool) {
 	}
 }
 
-// fail ends the endpoint because of what its connection or its peer has done.
+// fail ends the endpoint because of an error of its connection or its peer.
 func (e *endpoint) fail(err error) {
 	if err != fabric.ErrAccess {
 		err = fabric.ErrPeer
@@ -125,7 +127,7 @@ func (e *endpoint) writeOperation(out *bufio.Writer, w *ledger.Work, scratch []b
 		n := min(chunk, w.LLen-at)
 		local, b, err := e.d.regions.Own(w.Local, w.LOff+at, n)
 		if err != nil {
-			return fabric.ErrAccess // closed since it was posted
+			return fabric.ErrAccess // closed since the operation was posted
 		}
 		words.Read(scratch[:n], b)
 		local.Release()
@@ -139,7 +141,7 @@ func (e *endpoint) writeOperation(out *bufio.Writer, w *ledger.Work, scratch []b
 	return nil
 }
 
-// writeAnswer writes an answer, and for a Read carries it out.
+// writeAnswer writes an answer; for a Read it copies the data, too.
 func (e *endpoint) writeAnswer(out *bufio.Writer, a answer, scratch []byte) error {
 	if !a.read {
 		_, err := out.Write([]byte{frameDone, status(a.refused)})
@@ -152,7 +154,7 @@ func (e *endpoint) writeAnswer(out *bufio.Writer, a answer, scratch []byte) erro
 	for at := uint64(0); at < a.n; at += chunk {
 		n := min(chunk, a.n-at)
 		if !refused {
-			// The whole is looked at each time: the fence of the region, above all.
+			// Reach checks the whole operation for each chunk, above all the fence of the region.
 			r, b, err := e.d.regions.Reach(a.k, a.off, a.n, fabric.RemoteRead)
 			if err == nil {
 				words.Read(scratch[:n], b[at:at+n])
@@ -193,7 +195,7 @@ func (e *endpoint) read() {
 	}
 }
 
-// understand reads the rest of a frame and does what it asks for. An error ends the endpoint.
+// understand reads the remainder of a frame and handles it. An error ends the endpoint.
 func (e *endpoint) understand(in *bufio.Reader, kind byte, scratch []byte) error {
 	switch kind {
 	case frameRead, frameWrite:
@@ -233,7 +235,7 @@ func (e *endpoint) understand(in *bufio.Reader, kind byte, scratch []byte) error
 	return errFrame
 }
 
-// enqueue has an operation of the peer answered, if the peer keeps to its depth.
+// enqueue queues the answer to an operation of the peer. It returns an error if the peer exceeds its depth.
 func (e *endpoint) enqueue(a answer) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -244,7 +246,7 @@ func (e *endpoint) enqueue(a answer) error {
 	return nil
 }
 
-// place carries out a Write. Its data is read even if it is refused.
+// place carries out a Write. It reads the data even if the Write is refused.
 func (e *endpoint) place(in *bufio.Reader, a *answer, flags byte, scratch []byte) error {
 	for at := uint64(0); at < a.n; at += chunk {
 		n := min(chunk, a.n-at)
@@ -270,7 +272,7 @@ func (e *endpoint) place(in *bufio.Reader, a *answer, flags byte, scratch []byte
 	return nil
 }
 
-// readSend takes a Send of the peer.
+// readSend receives a Send of the peer.
 func (e *endpoint) readSend(in *bufio.Reader, scratch []byte) error {
 	if _, err := io.ReadFull(in, scratch[:4]); err != nil {
 		return err
@@ -293,7 +295,7 @@ func (e *endpoint) readSend(in *bufio.Reader, scratch []byte) error {
 	return nil
 }
 
-// readData takes the answer to the oldest operation, a Read.
+// readData receives the answer to the oldest operation, which has to be a Read.
 func (e *endpoint) readData(in *bufio.Reader, scratch []byte) error {
 	if _, err := io.ReadFull(in, scratch[:4]); err != nil {
 		return err
@@ -313,7 +315,7 @@ func (e *endpoint) readData(in *bufio.Reader, scratch []byte) error {
 		e.mu.Lock()
 		if e.err != nil {
 			e.mu.Unlock()
-			return errFrame // it has completed, and its memory is somebody else's
+			return errFrame // the Read has completed, and its memory belongs to the caller again
 		}
 		local, b, err := e.d.regions.Own(w.Local, w.LOff+at, n)
 		if err == nil {
@@ -322,7 +324,7 @@ func (e *endpoint) readData(in *bufio.Reader, scratch []byte) error {
 		}
 		e.mu.Unlock()
 		if err != nil {
-			return fabric.ErrAccess // closed since it was posted
+			return fabric.ErrAccess // closed since the operation was posted
 		}
 		e.progress()
 	}
@@ -333,7 +335,8 @@ func (e *endpoint) readData(in *bufio.Reader, scratch []byte) error {
 	return e.finish(code, func(w *ledger.Work) bool { return w.Op == fabric.Read })
 }
 
-// finish completes the oldest operation, if it is of the kind that was answered, as the peer says.
+// finish completes the oldest operation with the status code of the peer, if the operation is of the kind that the
+// frame answers.
 func (e *endpoint) finish(code byte, fits func(w *ledger.Work) bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 
 var limits = fabric.Caps{OneSided: false, MaxInline: 64, MaxSend: 64 << 10}
 
-// Options are how a domain connects.
+// Options say how a domain connects.
 type Options struct {
-	// TLS, if it is there, is used by both Dial and Listen: certificates of one's own, and whom to believe. Older versions than 1.3 are
-	// refused whatever it says.
+	// TLS, unless nil, is used by Dial and Listen: it has this process's certificates and the trusted roots. Versions
+	// below 1.3 are refused whatever it says.
 	TLS *tls.Config
 }
 
@@ -77,7 +77,8 @@ type listener struct {
 	*greeting.Listener
 }
 
-// Listen implements fabric.Domain. An address is host:port, as for net.Listen; port 0 is a free one, which Addr tells.
+// Listen implements fabric.Domain. An address is host:port, as for net.Listen; port 0 chooses a free port, which Addr
+// returns.
 func (d *Domain) Listen(addr string) (fabric.Listener, error) {
 	var secure func(net.Conn) net.Conn
 	if d.tls != nil {

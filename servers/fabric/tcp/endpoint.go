@@ -11,30 +11,31 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// An endpoint is one end of a connection. A goroutine writes frames and another one reads them; together they are the agent that carries out
-// the peer's operations, and bring this end's own under way.
+// An endpoint is one end of a connection. One goroutine writes frames and another reads them. Together they send this
+// end's operations, and are the agent that carries out the peer's.
 type endpoint struct {
 	d      *Domain
 	conn   net.Conn
 	peer   fabric.Peer
-	budget int // answers that the peer may have open
+	budget int // most answers that may be queued for the peer
 
-	// mu guards what follows. The locks of queues are taken while it is held; nothing is sent with it held.
+	// mu guards the fields below. The locks of queues are taken while it is held; nothing is written to the
+	// connection while it is held.
 	mu           sync.Mutex
-	work         sync.Cond // there is something for the writer, or the end has come
+	work         sync.Cond // signals that the writer has something to write, or that the endpoint has ended
 	sends, recvs *ledger.Side
-	sent         int       // operations under way whose frames are written, or being so: the oldest ones
-	held         bool      // the last of them is a Send, which nothing overtakes
-	answers      []answer  // what the writer has to answer, in order
+	sent         int       // the number of operations under way whose frames have been or are being written: the oldest ones
+	held         bool      // the last of them is a Send; no operation is sent before its answer
+	answers      []answer  // queued for the writer, in order
 	arrived      []byte    // a Send of the peer that has found no Recv; nil for none
-	heard        time.Time // when an operation made progress last, or the first one was posted
+	heard        time.Time // when an operation last made progress, or the first one was posted
 	timer        *time.Timer
 	err          error
 
 	done chan struct{} // closed once err is set
 }
 
-// An answer is what the peer waits for.
+// An answer is the reply to an operation of the peer.
 type answer struct {
 	read    bool
 	refused bool
@@ -102,7 +103,7 @@ func (e *endpoint) take(w *fabric.WR) error {
 	return nil
 }
 
-// watch has the endpoint's clock looked at while operations are under way.
+// watch starts the timer that checks heard while operations are under way.
 func (e *endpoint) watch() {
 	if e.timer != nil {
 		return
@@ -121,7 +122,7 @@ func (e *endpoint) watch() {
 	})
 }
 
-// progress is called when some of an operation's bytes have been sent or received.
+// progress records that some bytes of an operation have been sent or received.
 func (e *endpoint) progress() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,7 +153,7 @@ func (e *endpoint) deliver() {
 		e.recvs.End(fabric.ErrAccess)
 		e.arrived = nil
 		e.answer(answer{refused: true})
-		return // the peer ends the connection when it hears that
+		return // the peer ends the connection when it receives the answer
 	}
 	n := len(e.arrived)
 	words.Write(room[:n], e.arrived)
@@ -162,13 +163,13 @@ func (e *endpoint) deliver() {
 	e.answer(answer{})
 }
 
-// answer has the writer send an answer.
+// answer queues an answer for the writer.
 func (e *endpoint) answer(a answer) {
 	e.answers = append(e.answers, a)
 	e.work.Signal()
 }
 
-// end ends the endpoint. Its oldest operation fails with head. The peer learns it as the connection is closed.
+// end ends the endpoint. Its oldest operation fails with head. The peer notices because the connection is closed.
 func (e *endpoint) end(err, head error) {
 	if e.err != nil {
 		return
@@ -178,7 +179,7 @@ func (e *endpoint) end(err, head error) {
 	e.recvs.End(fabric.ErrFlushed)
 	e.answers, e.arrived = nil, nil
 	e.work.Broadcast()
-	go e.conn.Close() // which may wait for the alert of TLS to be taken
+	go e.conn.Close() // Close may block until the peer has taken the TLS alert
 	close(e.done)
 }
 

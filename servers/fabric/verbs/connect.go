@@ -25,7 +25,7 @@ import (
 
 var protocol = greeting.Protocol{Name: "verbs", Magic: "flashrdm", Version: 1}
 
-// followSize is what follows the greeting of the end that accepts: port 2, token 8.
+// followSize is the length of what follows the accepting end's greeting: port 2, token 8.
 const followSize = 2 + 8
 
 type listener struct {
@@ -35,8 +35,8 @@ type listener struct {
 	port uint16 // of pep
 }
 
-// Listen implements fabric.Domain. An address is host:port; the host is an IP address of this machine on the device's network. Port 0 is a free one,
-// which Addr tells.
+// Listen implements fabric.Domain. An address is host:port; the host is an IP address of this machine on the device's
+// network. Port 0 chooses a free port, which Addr returns.
 func (d *Domain) Listen(addr string) (fabric.Listener, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ type incoming struct {
 
 func (in *incoming) Hello() []byte { return in.Greeting.Text }
 
-// Accept returns before the peer has connected over the device: what is posted waits for that. So a peer that does not connect keeps nobody
-// waiting; its endpoint ends after greeting.Timeout.
+// Accept returns before the peer has connected over the device; operations posted earlier wait for the connection. So
+// a peer that does not connect blocks nobody: its endpoint ends after greeting.Timeout.
 func (in *incoming) Accept(o fabric.EndpointOptions, answer []byte) (fabric.Endpoint, error) {
 	d := in.l.d
 	if err := d.check(o, answer); err != nil {
@@ -130,7 +130,7 @@ func (in *incoming) Accept(o fabric.EndpointOptions, answer []byte) (fabric.Endp
 
 func (in *incoming) Reject(reason string) error { return in.Peer.Reject(in.l.d.nonce, reason) }
 
-// claim returns the endpoint that waits for a token, once.
+// claim returns the endpoint that waits for a token, and removes the token; nil if there is none.
 func (d *Domain) claim(token uint64) *endpoint {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -247,7 +247,7 @@ func (d *Domain) dial(ctx context.Context, addr string, hello []byte, o fabric.E
 	return e, theirs.Text, nil
 }
 
-// connect has libfabric connect to the peer's listener.
+// connect makes libfabric connect to the peer's listener.
 func (e *endpoint) connect(host string, port uint16, token uint64) error {
 	if err := e.d.enter(); err != nil {
 		return err
@@ -269,7 +269,7 @@ func (e *endpoint) connect(host string, port uint16, token uint64) error {
 	return nil
 }
 
-// accept has libfabric accept the peer's request, which info is.
+// accept makes libfabric accept the connection request info of the peer.
 func (e *endpoint) accept(info *C.struct_fi_info) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -284,7 +284,7 @@ func (e *endpoint) accept(info *C.struct_fi_info) bool {
 	return true
 }
 
-// hear is the goroutine that reads the events of connections.
+// hear is the goroutine that reads connection events.
 func (d *Domain) hear() {
 	for d.events.wait() == nil {
 		for d.event() {
@@ -292,7 +292,7 @@ func (d *Domain) hear() {
 	}
 }
 
-// event handles an event, if there is one.
+// event handles the next event, if there is one, and reports whether there was.
 func (d *Domain) event() bool {
 	var ev C.vf_event
 	d.links.Lock()

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A descriptor is one of libfabric's on which a goroutine waits, in Go's poller, so that no thread sleeps in C.
+// A descriptor is a file descriptor of libfabric on which a goroutine waits in Go's poller, so that no thread sleeps
+// in C.
 type descriptor struct {
 	file *os.File
 	raw  syscall.RawConn

@@ -26,11 +26,12 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// Options are which device a domain uses.
+// Options choose the device of a domain.
 type Options struct {
 	// Addr is an IP address of this machine on the device's network; empty for the first device.
 	Addr string
-	// Provider is libfabric's; empty for "verbs". Its provider "tcp" needs no device, and shows that the code runs: see Caps.OneSided.
+	// Provider is a provider of libfabric; empty for "verbs". Provider "tcp" needs no device, and serves to test the
+	// code; Caps.OneSided is false then.
 	Provider string
 }
 
@@ -41,28 +42,29 @@ type Domain struct {
 	nonce   uint64
 	regions *regions.Table
 	open    ledger.Children
-	queues  sync.WaitGroup // those whose queue of libfabric is open
+	queues  sync.WaitGroup // queues that have an open queue of libfabric
 	events  *descriptor
 	heard   sync.WaitGroup // the goroutine that reads events
 
-	// links guards endpoints and listeners of libfabric against being closed while an event of theirs is read. It is the last lock that is taken.
+	// links keeps endpoints and listeners of libfabric open while one of their events is read. It is the last lock in
+	// the lock order.
 	links sync.Mutex
-	peps  map[*C.struct_fid_pep]bool // the listeners that are open
+	peps  map[*C.struct_fid_pep]bool // the open listeners
 
-	lose func(context uint64) bool // nil but in a test: which completions never come
+	lose func(context uint64) bool // nil except in a test: selects completions that are lost
 
 	closed sync.Once
-	err    error        // of Close
-	use    sync.RWMutex // held, for reading, while something new is made; guards ends
+	err    error        // the result of Close
+	use    sync.RWMutex // held for reading while an object is created; guards ends
 	ends   bool         // Close has begun
 
-	mu     sync.RWMutex // guards what follows; it is taken after an endpoint's
+	mu     sync.RWMutex // guards the fields below; taken after an endpoint's lock
 	last   uint64
 	byID   map[uint64]*endpoint
-	tokens map[uint64]*endpoint // accepted, and the peer has not connected yet
+	tokens map[uint64]*endpoint // accepted endpoints whose peers have not connected yet
 }
 
-// failure is what a call of libfabric has returned, as an error.
+// failure turns the return value of a call of libfabric into an error.
 func failure(what string, r C.int) error {
 	return fmt.Errorf("fabric: verbs: %s: %s", what, C.GoString(C.fi_strerror(-r)))
 }
@@ -134,13 +136,13 @@ func (d *Domain) enter() error {
 
 func (d *Domain) leave() { d.use.RUnlock() }
 
-// registered is the memory of a region as the device knows it.
+// registered is the device's registration of a region's memory.
 type registered struct {
-	own  *C.struct_fid_mr // of this process's operations
-	desc unsafe.Pointer   // what these show
+	own  *C.struct_fid_mr // for operations of this process
+	desc unsafe.Pointer   // the descriptor that these operations pass to libfabric
 
 	mu     sync.Mutex       // guards shared, until Fence has returned
-	shared *C.struct_fid_mr // of the peers' operations; nil without, and behind a fence
+	shared *C.struct_fid_mr // for operations of peers; nil if they have no rights, and after a fence
 }
 
 // Alloc implements fabric.Domain.
@@ -198,7 +200,7 @@ func (d *Domain) Alloc(n int, a fabric.Access) (fabric.Region, error) {
 	return region, nil
 }
 
-// fence ends the peers' registration: when it returns the device refuses their operations.
+// fence ends the registration for peers: once it returns, the device refuses their operations.
 func (m *registered) fence() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,14 +212,15 @@ func (m *registered) fence() {
 
 func random32() C.uint64_t { return C.uint64_t(regions.Random() >> 32) }
 
-// seal ties what the device does not look at to its key of 32 bits: the upper half of Key.Rkey. It finds keys that were mixed up, and hides nothing.
+// seal returns the upper half of Key.Rkey, a hash that ties the fields that the device does not check to the device's
+// key of 32 bits. It detects keys that were mixed up; it is no secret.
 func seal(id, key, nonce uint64) uint64 {
 	x := (id*0x9e3779b97f4a7c15 ^ key) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>29 ^ nonce) * 0x94d049bb133111eb
 	return (x ^ x>>32) << 32
 }
 
-// deviceKey returns the device's key, and whether the whole is one of the incarnation.
+// deviceKey returns the device's key, and whether the fields of k belong together and to the incarnation.
 func deviceKey(k fabric.Key, incarnation uint64) (key uint64, ok bool) {
 	key = k.Rkey & (1<<32 - 1)
 	return key, k.Nonce == incarnation && k.Rkey>>32 == seal(k.ID, key, k.Nonce)>>32

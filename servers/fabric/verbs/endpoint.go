@@ -25,40 +25,42 @@ import (
 type endpoint struct {
 	d            *Domain
 	id           uint64
-	conn         *net.TCPConn // beside: a byte for each Notify, and its end is the end
+	conn         *net.TCPConn // beside the device: carries a byte for each Notify, and its end ends the endpoint
 	raw          syscall.RawConn
 	peer         fabric.Peer
 	sendQ, recvQ *queue
 
-	// mu guards what follows. The locks of the ledger's queues are taken while it is held, and a queue's reading is not.
+	// mu guards the fields below. The locks of the ledger's queues are taken while it is held; a queue's reading is
+	// taken before it.
 	mu           sync.Mutex
-	ep           *C.struct_fid_ep // nil until libfabric has one, and at the end
+	ep           *C.struct_fid_ep // nil until libfabric has created it, and after the end
 	up           bool             // connected
 	sends, recvs half
-	wr           *[batch]C.vf_wr // outside the Go heap; nil at the end
-	heard        time.Time       // when an operation completed last, or the first one was posted
+	wr           *[batch]C.vf_wr // outside the Go heap; nil after the end
+	heard        time.Time       // when an operation last completed, or the first one was posted
 	timer        *time.Timer
-	bells        int  // operations with Notify under way
-	doomed       bool // the device has given up, and who knows why will say so
+	bells        int  // the number of operations with Notify under way
+	doomed       bool // the device has given up; the peer, which has the cause, gets time to report it
 	err          error
 
 	connected chan struct{} // closed once up is set
 	done      chan struct{} // closed once err is set
 }
 
-// A half is the account of one of the endpoint's two work queues. Operations have numbers without gaps. Of those under way the oldest ones were
-// passed on: libfabric has them, or they have no bytes.
+// A half is the account of one of the endpoint's two work queues. Its operations have consecutive numbers. The oldest
+// of the operations under way have been passed on: libfabric has them, or they have no bytes.
 type half struct {
 	*ledger.Side
 	queue  *queue
 	recv   bool
 	first  uint64 // number of the oldest operation under way
-	passed int
-	inside int // in libfabric
-	room   int // most of those
+	passed int    // the number of operations passed on
+	inside int    // the number of operations in libfabric
+	room   int    // most operations in libfabric
 }
 
-// numbers are as many as a completion bears of an operation's number; the rest of its context is the endpoint and the half.
+// numbers is the modulus of the operation's number in a completion's context; the other bits of the context are the
+// endpoint and the half.
 const numbers = 1 << 31
 
 func (e *endpoint) context(h *half, number uint64) C.uint64_t {
@@ -69,7 +71,7 @@ func (e *endpoint) context(h *half, number uint64) C.uint64_t {
 	return C.uint64_t(c)
 }
 
-// empty reports whether the device has nothing to do for an operation.
+// empty reports whether an operation has no work for the device.
 func empty(w *ledger.Work) bool { return w.LLen == 0 && (w.Op == fabric.Read || w.Op == fabric.Write) }
 
 func (e *endpoint) Post(w []fabric.WR) (n int, err error) {
@@ -116,7 +118,7 @@ func (e *endpoint) take(w *fabric.WR) error {
 	return nil
 }
 
-// pass passes on what can be. It is called whenever something was taken or has completed.
+// pass passes on operations that can be. It is called whenever an operation was taken or has completed.
 func (e *endpoint) pass() {
 	if e.ep == nil {
 		e.keepInlined()
@@ -130,7 +132,7 @@ func (e *endpoint) pass() {
 	e.keepInlined()
 }
 
-// passHalf hands work requests to libfabric, in their order.
+// passHalf hands work requests to libfabric, in order.
 func (e *endpoint) passHalf(h *half) {
 	for e.err == nil && h.passed < h.Open() {
 		var places [batch]int
@@ -168,8 +170,8 @@ func (e *endpoint) passHalf(h *half) {
 	}
 }
 
-// prepare turns the i-th operation under way into a work request of libfabric. It returns false if that cannot be: its key is not the peer's, or its
-// local memory was closed since it was posted.
+// prepare turns the i-th operation under way into a work request of libfabric. It returns false if it cannot: the key
+// is not the peer's, or the local memory was closed since the operation was posted.
 func (e *endpoint) prepare(h *half, i int, c *C.vf_wr) bool {
 	w := h.At(i)
 	c.context, c.op, c.len, c.inlined = e.context(h, h.first+uint64(i)), C.uint32_t(w.Op), C.uint64_t(w.LLen), 0
@@ -205,7 +207,8 @@ func (e *endpoint) inlineBytes(c *C.vf_wr) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&c.data[0])), len(c.data))
 }
 
-// keepInlined copies the bytes of operations with Inline that have to wait, as the caller's memory is the caller's again.
+// keepInlined copies the bytes of operations with Inline that have to wait, because the caller may reuse its memory
+// after Post.
 func (e *endpoint) keepInlined() {
 	for i := e.sends.passed; i < e.sends.Open(); i++ {
 		w := e.sends.At(i)
@@ -220,7 +223,8 @@ func (e *endpoint) keepInlined() {
 	}
 }
 
-// settle completes the operations of no bytes that stand at the head, and ends the endpoint if the one there cannot be passed on.
+// settle completes operations of no bytes at the head, and ends the endpoint if the operation at the head cannot be
+// passed on.
 func (e *endpoint) settle() {
 	for e.err == nil && e.sends.passed > 0 && empty(e.sends.At(0)) {
 		e.complete(&e.sends, 0)
@@ -253,8 +257,8 @@ func (e *endpoint) complete(h *half, n uint64) {
 	}
 }
 
-// ring writes the byte of a Notify. If the socket takes none, the peer has not read many of those before: the first of them that it reads will
-// do.
+// ring writes the byte of a Notify. If the socket is full, the peer has many unread bytes, and any of them will wake
+// it.
 func (e *endpoint) ring() {
 	e.raw.Write(func(fd uintptr) bool {
 		unix.Write(int(fd), []byte{1})
@@ -262,14 +266,14 @@ func (e *endpoint) ring() {
 	})
 }
 
-// completed finds the endpoint of a completion and has it account for it. It is called in the order of the completions.
+// completed finds the endpoint of a completion and accounts for it. Callers pass completions in order.
 func (d *Domain) completed(wc *C.vf_wc) {
 	c := uint64(wc.context)
 	d.mu.RLock()
 	e := d.byID[c>>32]
 	d.mu.RUnlock()
 	if e == nil {
-		return // it has ended, and so have its operations
+		return // the endpoint has ended, and all its operations have completed
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -282,14 +286,14 @@ func (d *Domain) completed(wc *C.vf_wc) {
 	}
 	ahead := int((c - h.first) % numbers)
 	if ahead >= h.Open() {
-		return // a Recv behind one that has failed
+		return // a Recv behind a failed one
 	}
 	if wc.error != 0 {
 		e.failed(h, ahead, wc)
 		return
 	}
 	if h.recv && ahead > 0 {
-		e.end(fabric.ErrPeer, fabric.ErrPeer) // completions were lost, and with them what the Recvs have got
+		e.end(fabric.ErrPeer, fabric.ErrPeer) // completions were lost, and with them the lengths of what the Recvs received
 		return
 	}
 	for range ahead { // their completions were lost
@@ -303,16 +307,17 @@ func (d *Domain) completed(wc *C.vf_wc) {
 	e.pass()
 }
 
-// failed ends the endpoint because of an operation, unless that was only behind another one, of this end or the peer's.
+// failed ends the endpoint because of a failed operation, unless the operation only failed behind another one, of
+// this end or of the peer.
 func (e *endpoint) failed(h *half, ahead int, wc *C.vf_wc) {
 	err := cause(int(wc.error), int(wc.provider))
 	switch {
 	case err == nil:
 		e.doom()
 	case h.recv:
-		// The peer has the cause as well. It would not get it any more if this end hung up first.
+		// The peer has the cause, too, but would not receive it if this end closed the connection first.
 		h.End(err)
-		h.first += numbers / 2 // what else comes of them means nothing, and their places in libfabric's queue stay taken
+		h.first += numbers / 2 // ignores later completions of this half; their places in libfabric's queue stay taken
 		h.passed = 0
 		e.doom()
 	default:
@@ -323,7 +328,7 @@ func (e *endpoint) failed(h *half, ahead int, wc *C.vf_wc) {
 	}
 }
 
-// doom gives the peer time to say why the device has given up: the end of the TCP connection.
+// doom gives the peer fabric.Timeout to report why the device has given up, by closing the TCP connection.
 func (e *endpoint) doom() {
 	if e.doomed {
 		return
@@ -336,8 +341,8 @@ func (e *endpoint) doom() {
 	})
 }
 
-// watch has the endpoint's clock looked at while operations are under way. A look that comes late tells that this process, or the machine with the
-// device's software, stood still: then the device gets its time again.
+// watch starts the timer that checks heard while operations are under way. A timer that fires late shows that this
+// process, or the machine with the device's software, stood still: then the device gets the full time again.
 func (e *endpoint) watch() {
 	if e.timer != nil {
 		return
@@ -364,7 +369,7 @@ func (e *endpoint) watch() {
 	})
 }
 
-// reap takes what has completed into the ledger.
+// reap moves completions into the ledger.
 func (e *endpoint) reap() {
 	for e.sendQ.reap() == batch {
 	}
@@ -372,7 +377,7 @@ func (e *endpoint) reap() {
 	}
 }
 
-// listen reads the TCP connection until its end, which is the endpoint's.
+// listen reads the TCP connection until its end, which ends the endpoint.
 func (e *endpoint) listen() {
 	b := make([]byte, 512)
 	for {
@@ -384,13 +389,14 @@ func (e *endpoint) listen() {
 			break
 		}
 	}
-	e.reap() // which may have the cause
+	e.reap() // a completion may have the cause
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.end(fabric.ErrPeer, fabric.ErrPeer)
 }
 
-// end ends the endpoint. Its oldest operation fails with head. The device is done with the memory of all of them before they are flushed.
+// end ends the endpoint. Its oldest operation fails with head. The device has finished with the memory of all
+// operations before they are flushed.
 func (e *endpoint) end(err, head error) {
 	if e.err != nil {
 		return

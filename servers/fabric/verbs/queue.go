@@ -17,29 +17,30 @@ import (
 	"flashdbm/servers/fabric/ledger"
 )
 
-// A queue is a fabric.Queue: a queue of libfabric, from which whoever comes takes completions into the ledger's. That is its user, in Poll and Wait; a
-// goroutine of its own, the watcher, while the user sleeps; and now and then the clock of an endpoint, as a user may wait for Done alone.
+// A queue is a fabric.Queue. It is a queue of libfabric, whose completions several goroutines move into the ledger's
+// queue: the user, in Poll and Wait; the watcher, a goroutine of the queue, while the user sleeps; and the timer of
+// an endpoint, because a user may wait for Done only.
 type queue struct {
 	*ledger.Queue
 	d     *Domain
 	ready *descriptor
 
-	// reading guards cq and what was read from it, until it is in the ledger: what is read first gets there first. An endpoint's lock is taken while
-	// it is held, never the other way round.
+	// reading guards cq, and completions between cq and the ledger: they enter the ledger in the order in which they
+	// are read. An endpoint's lock is taken while reading is held, never the other way round.
 	reading sync.Mutex
 	cq      *C.struct_fid_cq // nil once it is closed
 	wc      *[batch]C.vf_wc  // outside the Go heap
 
-	room   atomic.Int64  // completions that cq has a place for, beside those of the operations in libfabric
-	users  atomic.Int64  // this queue until Close, and endpoints that have not ended
-	wanted atomic.Int64  // users that sleep
-	bells  atomic.Bool   // a peer may sleep until an operation has completed
-	watch  chan struct{} // of capacity 1: wanted has become more
+	room   atomic.Int64  // free places of cq, beyond those of the operations in libfabric
+	users  atomic.Int64  // 1 for the queue until Close, and 1 for each endpoint that has not ended
+	wanted atomic.Int64  // the number of users that sleep
+	bells  atomic.Bool   // a peer may sleep until an operation completes
+	watch  chan struct{} // capacity 1: wanted has grown
 	gone   chan struct{} // closed with cq
 	closed sync.Once
 }
 
-// batch is how many completions, or work requests, cross between Go and C at once.
+// batch is the most completions, or work requests, that one call between Go and C passes.
 const batch = 64
 
 // NewQueue implements fabric.Domain.
@@ -68,7 +69,7 @@ func (d *Domain) NewQueue(depth int) (fabric.Queue, error) {
 		return nil, err
 	}
 	if !d.limits.OneSided {
-		q.wanted.Add(1) // this provider of libfabric moves nothing unless its queues are read
+		q.wanted.Add(1) // this provider of libfabric makes progress only while its queues are read
 		q.wake()
 	}
 	go q.run()
@@ -78,7 +79,7 @@ func (d *Domain) NewQueue(depth int) (fabric.Queue, error) {
 	return q, nil
 }
 
-// take takes places of libfabric's queue for n operations, or for as many as there are.
+// take takes up to n places of libfabric's queue, and returns how many.
 func (q *queue) take(n int) int {
 	for room := q.room.Load(); room > 0; room = q.room.Load() {
 		n = min(n, int(room))
@@ -92,10 +93,10 @@ func (q *queue) take(n int) int {
 // give gives n places back.
 func (q *queue) give(n int) { q.room.Add(int64(n)) }
 
-// Account implements what package ledger needs to find its own queue.
+// Account returns the ledger's queue, for ledger.Of.
 func (q *queue) Account() *ledger.Queue { return q.Queue }
 
-// reap takes completions from libfabric's queue into the ledger. It returns how many there were, batch at most.
+// reap moves at most batch completions from libfabric's queue into the ledger, and returns their number.
 func (q *queue) reap() int {
 	q.reading.Lock()
 	defer q.reading.Unlock()
@@ -134,7 +135,7 @@ func (q *queue) Wait(ctx context.Context, spin int) error {
 	return q.Queue.Wait(ctx, 0)
 }
 
-// wake has the watcher look at wanted.
+// wake makes the watcher check wanted and bells.
 func (q *queue) wake() {
 	select {
 	case q.watch <- struct{}{}:
@@ -142,7 +143,7 @@ func (q *queue) wake() {
 	}
 }
 
-// hurry has the watcher read the queue until the next completion.
+// hurry makes the watcher read the queue until the next completion.
 func (q *queue) hurry() {
 	if q.bells.Swap(true) {
 		return
@@ -167,7 +168,7 @@ func (q *queue) run() {
 	}
 }
 
-// sleep returns true once there may be a completion in libfabric's queue, and false once that is closed.
+// sleep returns true once there may be a completion in libfabric's queue, and false once that queue is closed.
 func (q *queue) sleep() bool {
 	for {
 		q.reap()
@@ -183,7 +184,7 @@ func (q *queue) sleep() bool {
 	}
 }
 
-// Close implements fabric.Queue. libfabric's queue is closed when no endpoint has it any more.
+// Close implements fabric.Queue. libfabric's queue is closed when the last endpoint that uses it has ended.
 func (q *queue) Close() error {
 	q.closed.Do(func() {
 		q.Queue.Close()
@@ -193,7 +194,7 @@ func (q *queue) Close() error {
 	return nil
 }
 
-// retain is for an endpoint that begins to use the queue. It returns false if the queue is closed.
+// retain begins the use of the queue by an endpoint. It returns false if the queue is closed.
 func (q *queue) retain() bool {
 	for n := q.users.Load(); n > 0; n = q.users.Load() {
 		if q.users.CompareAndSwap(n, n+1) {
@@ -203,7 +204,7 @@ func (q *queue) retain() bool {
 	return false
 }
 
-// release ends a use of the queue. It may be called with its locks held.
+// release ends a use of the queue. It may be called while the queue's locks are held.
 func (q *queue) release() {
 	if q.users.Add(-1) == 0 {
 		go q.free()

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Alloc returns n bytes, 1 at least, of zeroed memory outside the Go heap that begins with a page.
+// Alloc returns n bytes, at least 1, of zeroed memory outside the Go heap, beginning at a page boundary.
 func Alloc(n int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	return b, os.NewSyscallError("mmap", err)
 }
 
-// Free gives the memory back that Alloc has returned. Whoever looks at it afterwards ends the process.
+// Free frees memory that Alloc has returned. An access to it afterwards crashes the process.
 func Free(b []byte) error { return os.NewSyscallError("munmap", unix.Munmap(b)) }

@@ -1,9 +1,10 @@
-// Package words reads and writes memory that other processes, or other threads, change at the same time: in whole aligned words of eight
-// bytes, which is all that a fabric promises. Every use of such memory beyond the owner's private parts goes through it.
+// Package words accesses memory that other processes, or other threads, change at the same time: in whole aligned
+// words of eight bytes, which is all that a fabric guarantees. Every access to such memory, except to parts that only
+// the owner uses, goes through this package.
 //
-// The memory is outside the Go heap. That makes plain instructions safe here: the compiler turns an aligned access of eight bytes into
-// one instruction on the 64-bit processors for which this package compiles, and no other goroutine's Go value is in that memory, so
-// there is nothing that the race detector or the garbage collector would have to know.
+// The memory is outside the Go heap, which makes plain instructions safe: the compiler turns an aligned access of
+// eight bytes into one instruction on the 64-bit processors for which this package compiles, and the memory holds no
+// Go values that the race detector or the garbage collector would have to know.
 package words
 
 import (
@@ -14,24 +15,26 @@ import (
 // Size is the size of a word in bytes.
 const Size = 8
 
-// This package needs a 64-bit processor: the line does not compile on another one.
+// This package needs a 64-bit processor: the line below does not compile on another one.
 const _ = uint(unsafe.Sizeof(uintptr(0)) - Size)
 
-// Load returns the word at an offset, which is a multiple of eight in memory. What is loaded later is not older.
+// Load returns the word at an offset; the address has to be a multiple of eight. Later loads do not see older values.
 func Load(b []byte, off int) uint64 { return atomic.LoadUint64(at(b, off)) }
 
-// Store replaces the word at an offset, which is a multiple of eight in memory. It is a full barrier: who sees it sees what was stored
-// before, and what this goroutine loads afterwards is loaded after the store.
+// Store replaces the word at an offset; the address has to be a multiple of eight. Store is a full barrier: a reader
+// that sees the word sees all earlier stores, and later loads of this goroutine happen after the store.
 func Store(b []byte, off int, v uint64) { atomic.StoreUint64(at(b, off), v) }
 
-// Add adds to the word at an offset, which is a multiple of eight in memory, and returns the sum. It is a full barrier, as Store is.
+// Add adds to the word at an offset and returns the sum; the address has to be a multiple of eight. It is a full
+// barrier, as Store is.
 func Add(b []byte, off int, v uint64) uint64 { return atomic.AddUint64(at(b, off), v) }
 
-// Swap replaces the word at an offset, which is a multiple of eight in memory, and returns what it was. It is a full barrier, as Store is.
+// Swap replaces the word at an offset and returns the old one; the address has to be a multiple of eight. It is a
+// full barrier, as Store is.
 func Swap(b []byte, off int, v uint64) uint64 { return atomic.SwapUint64(at(b, off), v) }
 
-// CompareAndSwap replaces the word at an offset, which is a multiple of eight in memory, if it is as expected. It is a full barrier, as Store
-// is, whether it replaces the word or not.
+// CompareAndSwap replaces the word at an offset if it equals old; the address has to be a multiple of eight. It is a
+// full barrier, as Store is, whether it replaces the word or not.
 func CompareAndSwap(b []byte, off int, old, v uint64) bool {
 	return atomic.CompareAndSwapUint64(at(b, off), old, v)
 }
@@ -44,9 +47,9 @@ func at(b []byte, off int) *uint64 {
 	return (*uint64)(p)
 }
 
-// Read copies from memory that others change to private memory. Each aligned word of the source is loaded once and whole; parts of
-// words at the two ends go byte by byte. What the caller loads after Read is not older than what Read has copied. Both slices have the
-// same length.
+// Read copies memory that others change to private memory. Each aligned word of the source is loaded once and whole;
+// the parts of words at both ends are copied byte by byte. Later loads of the caller do not see older values than
+// Read has copied. Both slices have the same length.
 func Read(private, shared []byte) {
 	n := len(shared)
 	if n == 0 {
@@ -72,9 +75,10 @@ func Read(private, shared []byte) {
 	}
 }
 
-// Write copies from private memory to memory that others look at. Each aligned word of the destination is stored once and whole, if the
-// copy covers all of it; parts of words at the two ends go byte by byte. Write is no barrier: Store, Add or Swap of another word, or any
-// atomic operation of Go, makes sure that who sees that one sees the copy. Both slices have the same length.
+// Write copies private memory to memory that others read. Each aligned word of the destination that the copy covers
+// whole is stored once and whole; the parts of words at both ends are copied byte by byte. Write is no barrier:
+// follow it with Store, Add or Swap of another word, or with any atomic operation of Go, and a reader that sees that
+// operation sees the copy. Both slices have the same length.
 func Write(shared, private []byte) {
 	n := len(private)
 	if n == 0 {
@@ -100,11 +104,11 @@ func Write(shared, private []byte) {
 	}
 }
 
-// word and joined are what a word is in memory.
+// word and joined convert between a word and its bytes in memory.
 func word(v uint64) [Size]byte   { return *(*[Size]byte)(unsafe.Pointer(&v)) }
 func joined(b [Size]byte) uint64 { return *(*uint64)(unsafe.Pointer(&b)) }
 
-// Clear writes zeros to memory that others look at, in whole words as Write does.
+// Clear writes zeros to memory that others read, in whole words as Write does.
 func Clear(shared []byte) {
 	var zeros [4096]byte
 	for len(shared) > 0 {
