@@ -201,7 +201,7 @@ func (c *Client) sleep(ctx context.Context) {
 			c.sleeping.Store(nil)
 			return
 		}
-		if c.e.Step() {
+		if c.e.readsDone(n) || c.e.Step() {
 			return
 		}
 	}

@@ -347,10 +347,7 @@ func (e *engine) Step() (worked bool) {
 		if n.group.Step() {
 			worked = true
 		}
-		for _, d := range n.group.Done() {
-			e.readDone(n, d)
-			worked = true
-		}
+		worked = e.readsDone(n) || worked
 	}
 	for _, s := range e.shards {
 		if s.conn == nil {

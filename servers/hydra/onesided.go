@@ -86,6 +86,16 @@ func (e *engine) readOneSided(c *call) bool {
 	return true
 }
 
+// readsDone looks at what the Reads have brought that the group has found complete. It is called behind the group's Step and behind its Arm: the group
+// tells of them until its next Step only.
+func (e *engine) readsDone(n *network) (worked bool) {
+	for _, d := range n.group.Done() {
+		e.readDone(n, d)
+		worked = true
+	}
+	return worked
+}
+
 // readDone looks at what a Read has brought.
 func (e *engine) readDone(n *network, d wire.ReadDone) {
 	place := d.Token

@@ -1,6 +1,7 @@
 package hydra
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"flashdbm/servers/hydra/protocol"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -82,4 +84,28 @@ func TestNoTickBehindClose(t *testing.T) {
 	require.NoError(t, c.shut())
 	c.tickNow()
 	require.Zero(t, c.e.shards[0].dials)
+}
+
+// TestReadDoneBeforeSleep has a Read complete between a driver's last Step and its sleep: the GET ends all the same, and its place is free again.
+func TestReadDoneBeforeSleep(t *testing.T) {
+	k := newCluster(t, 1, nil)
+	key := []byte("key")
+	_, err := k.c.Put(k.ctx, key, []byte("value"))
+	require.NoError(t, err)
+	for range 3 { // the pointer, and the key of its extent
+		_, err = k.c.Get(k.ctx, key)
+		require.NoError(t, err)
+	}
+	x := &call{op: protocol.OpGet, key: key, waiter: &waiter{token: make(chan struct{}, 1)}, slot: -1}
+	x.waiter.left.Store(1)
+	k.c.do(func(e *engine) {
+		e.start(x)
+		require.NotNil(t, x.reading, "it goes by a Read")
+		ctx, cancel := context.WithCancel(k.ctx)
+		cancel()
+		k.c.sleep(ctx)
+		assert.True(t, x.waiter.done(), "the Read is complete")
+		assert.Len(t, e.fabric[0].places, readPlaces)
+	})
+	require.Equal(t, "value", string(x.out))
 }
