@@ -209,7 +209,6 @@ func (e *engine) start(c *call) {
 		return
 	}
 	if c.shard == nil || c.internal == nil {
-		c.hash = e.hashOf(c)
 		e.route(c)
 		return
 	}
@@ -223,8 +222,10 @@ func (e *engine) hashOf(c *call) uint64 {
 	return circle.Hash(e.m.Seed, c.key)
 }
 
-// route finds the call's shard by its hash. A write that an earlier life of a shard may have seen stays with that shard.
+// route finds the call's shard by its hash. A map of a node in memory that was started again has another seed, so the hash is made anew. A write that
+// an earlier life of a shard may have seen stays with that shard.
 func (e *engine) route(c *call) {
+	c.hash = e.hashOf(c)
 	if c.number == 0 || c.shard == nil {
 		id, _ := e.circle.Owner(c.hash)
 		c.shard = e.shard(id)

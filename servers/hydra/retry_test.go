@@ -2,6 +2,7 @@ package hydra
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -89,6 +90,33 @@ func TestRestart(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = k.c.Put(k.ctx, []byte("new"), []byte("v"))
 	require.NoError(t, err)
+}
+
+// TestRestartOfShards: a node in memory hashes keys in another way in its next life, which a client that has outlived the one before learns by the
+// version of the map.
+func TestRestartOfShards(t *testing.T) {
+	k := newCluster(t, 3, &Options{Timeout: 30 * time.Second})
+	for life := range 3 {
+		if life > 0 {
+			k.stopNode()
+			time.Sleep(200 * time.Millisecond)
+			k.startNode()
+		}
+		for i := range 50 {
+			key := fmt.Append(nil, "key", i)
+			if life > 0 {
+				_, err := k.c.Get(k.ctx, key)
+				require.ErrorIs(t, err, ErrNotFound, "life %d, %s", life, key)
+			}
+			_, err := k.c.Put(k.ctx, key, key)
+			require.NoError(t, err, "life %d, %s", life, key)
+			for range 3 {
+				got, err := k.c.Get(k.ctx, key)
+				require.NoError(t, err, "life %d, %s", life, key)
+				require.Equal(t, key, got)
+			}
+		}
+	}
 }
 
 // TestSecret dials a node that has a secret with the right one, another one, and none.

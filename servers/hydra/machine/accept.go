@@ -62,7 +62,7 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if r == nil {
 		return fmt.Errorf("%w: %d", errNoSuchShard, number)
 	}
-	w := protocol.Welcome{Shard: number, MapVersion: mapVersion, NeedsAuth: len(n.o.Secret) > 0}
+	w := protocol.Welcome{Shard: number, MapVersion: n.places.Version, NeedsAuth: len(n.o.Secret) > 0}
 	if m := n.members; m == nil {
 		w.Term = r.shard.Term() // which does not change
 	} else {

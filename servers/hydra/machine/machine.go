@@ -72,8 +72,12 @@ type Node struct {
 	err       error
 }
 
-// mapVersion is that of the only map that a node without a cluster has.
-const mapVersion = 1
+// mapVersion returns the version of the only map that a node without a cluster has in this life. A node in memory hashes keys in another way in its
+// next life, and a client that outlives this one takes that from a map of a higher version only. So it is the time, in tenths of a second since
+// 2026, which 32 bits have room for until 2039.
+func mapVersion() uint32 { return uint32(max(1, time.Since(mapEpoch)/(time.Second/10))) }
+
+var mapEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Open starts a node. The errors of the files come as they are: dbm.ErrLocked if another node has the directory.
 func Open(o Options) (*Node, error) {
@@ -199,7 +203,7 @@ func (n *Node) publicAddrs() (addrs []string) {
 }
 
 func (n *Node) makeMap() {
-	m := protocol.Map{Version: mapVersion, Seed: n.id.Seed}
+	m := protocol.Map{Version: mapVersion(), Seed: n.id.Seed}
 	addrs := n.publicAddrs()
 	for _, i := range n.id.circle().Shards {
 		m.Shards = append(m.Shards, protocol.Place{Shard: i, Addrs: addrs})

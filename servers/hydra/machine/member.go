@@ -162,5 +162,5 @@ func (n *Node) anyMap() (version uint32, body []byte) {
 	if n.members != nil {
 		return n.members.Map()
 	}
-	return mapVersion, n.mapBody
+	return n.places.Version, n.mapBody
 }
