@@ -8,30 +8,31 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// Which nodes have a shard follows from which nodes there are. Each shard has an order of its own of all nodes (ranked). The first ones that live
-// and are not drained shall be its set, and the first of all its primary. A node that comes or goes changes the sets of few shards, and all
-// nodes come to the same result without a word.
+// The set of nodes determines which nodes have a shard. Each shard orders all nodes in its own way (ranked). The
+// first nodes of the order that are alive and not drained should be its set, and the very first its primary. A node
+// that comes or goes changes the sets of few shards, and all nodes reach the same result without communication.
 //
-// A set grows before it shrinks: whoever is new gets a copy and joins, and then whoever is not wanted leaves. A primary that is not
-// wanted hands its reign over before that. So nobody waits for a node that is drained, and no shard has fewer copies meanwhile.
+// A set grows before it shrinks: a new member receives a copy and joins, and then unwanted members leave. A primary
+// that is not wanted hands its reign over before that. So no client waits for a drained node, and no shard has fewer
+// copies meanwhile.
 
 const (
-	// balanceAfter is how long the first node of a shard's order must have been in the set before the reign is handed over to it. With a shorter
-	// time a node that comes and goes takes the reign with it each time.
+	// balanceAfter is how long the first node of a shard's order must have been in the set before the primary hands
+	// the reign over to it. Shorter: a node that comes and goes takes the reign with it each time.
 	balanceAfter = 10 * time.Second
-	// planEvery is how often a primary looks whether its set should be another one.
+	// planEvery is the interval at which a primary checks whether its set should change.
 	planEvery = 100 * time.Millisecond
 )
 
-// A plan is what shall become of a shard.
+// A plan is the wanted future of a shard.
 type plan struct {
 	wishes replica.Wishes
-	heirs  []string // who shall be the primary instead of this node, the best one first
+	heirs  []string // nodes that should be the primary instead of this node, the best first
 	stays  bool     // this node stays in the set
-	soon   bool     // there is no need to wait
+	soon   bool     // without waiting for balanceAfter
 }
 
-// plan returns what shall become of a shard whose primary this node is.
+// plan returns the plan for a shard whose primary is this node.
 func (m *Node) plan(number uint32, rec *replica.Record) (p plan) {
 	k := m.knows.Load()
 	leaves := m.leaving.Load()
@@ -48,7 +49,7 @@ func (m *Node) plan(number uint32, rec *replica.Record) (p plan) {
 		case name == m.self || slices.Contains(want, name):
 		case k.nodes[name].Leaves:
 			urgent = append(urgent, name)
-		case k.drained[name] || len(want) == m.config.Replicas: // else it may be one whose session was lost and comes back
+		case k.drained[name] || len(want) == m.config.Replicas: // else the member's session may only be lost, and the member may return
 			p.wishes.Out = append(p.wishes.Out, name)
 		}
 	}
@@ -56,7 +57,7 @@ func (m *Node) plan(number uint32, rec *replica.Record) (p plan) {
 		p.wishes.Out, p.wishes.Least = urgent, m.config.MinInSync
 	}
 	if _, lives := k.nodes[m.self]; !lives && !leaves || len(want) == 0 || want[0] == m.self {
-		return p // without a session of its own, the node does not know who else lives
+		return p // without a session of its own, the node does not know which others are alive
 	}
 	outside := func(name string) bool { return !rec.Has(name) }
 	switch {
@@ -68,7 +69,8 @@ func (m *Node) plan(number uint32, rec *replica.Record) (p plan) {
 	return p
 }
 
-// plan makes this node follow its plan for the shard. It is called by the shard's thread while this node is the primary.
+// plan makes the reign follow the node's plan for the shard. The shard's thread calls it while this node is the
+// primary.
 func (c *Copy) plan(reign *replica.Reign) {
 	rec := reign.Record()
 	p := c.m.plan(c.number, &rec)
@@ -90,11 +92,12 @@ func (c *Copy) plan(reign *replica.Reign) {
 	}
 }
 
-// leaveWithin is how long Leave takes at most: the time that passes until nobody relies on the tenure of this node, and to spare.
+// leaveWithin is the longest time that Leave takes: the time until nobody relies on the tenure of this node, with a
+// margin.
 const leaveWithin = 8 * time.Second
 
-// Leave hands over what this node serves and has the others go on without it, so that nobody waits when it is closed. Where nobody can take over
-// it does nothing.
+// Leave hands over the shards that this node serves and makes the others go on without it, so that no client waits
+// when the node is closed. If no other node can take over, it does nothing.
 func (m *Node) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
@@ -110,7 +113,8 @@ func (m *Node) Leave(ctx context.Context) {
 	}
 }
 
-// needed reports whether others would wait for this node if it ended now, and need not: who stays can take over, or go on without it.
+// needed reports whether the other nodes would have to wait for this node if it ended now, although they can take
+// over or go on without it.
 func (m *Node) needed() bool {
 	k := m.knows.Load()
 	stays := func(name string) bool {

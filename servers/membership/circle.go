@@ -11,11 +11,11 @@ import (
 	"flashdbm/servers/cluster"
 )
 
-// Which shards share the circle is a value of the cluster. A user's word makes it one that shall change; then each old owner brings its parts to the new
-// owners, and changes the value when it has handed one over.
+// The cluster stores which shards share the circle. A user's command stores that the circle should change; then each
+// old owner sends its parts to the new owners, and updates the stored value each time it has handed one over.
 
-// ProposeCircle makes the circle one in which a part is its new owner's, if both shards' records are still those of the state. Everybody learns from
-// the watch what has become of it.
+// ProposeCircle proposes that the pair's parts belong to the new owner, on condition that the records of both shards
+// are those of s. All nodes learn the outcome from the watch.
 func (m *Node) ProposeCircle(s State, pair circle.Pair) {
 	ctx, cancel := context.WithTimeout(m.ctx, askTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (m *Node) ProposeCircle(s State, pair circle.Pair) {
 	m.o.Cluster.CompareAndSet(ctx, circleKey, s.Changed, b, others...)
 }
 
-// DeleteRecord deletes the record of a shard that is retired.
+// DeleteRecord deletes the record of a retired shard.
 func (m *Node) DeleteRecord(shard uint32) {
 	ctx, cancel := context.WithTimeout(m.ctx, askTimeout)
 	defer cancel()
@@ -38,7 +38,7 @@ func (m *Node) DeleteRecord(shard uint32) {
 	}
 }
 
-// readCircle returns which shards a cluster has, and the revision of the value that says so.
+// readCircle returns the assignment of a cluster, its seed, and the revision of the assignment's value.
 func readCircle(ctx context.Context, c cluster.Cluster) (a circle.Assignment, seed, revision uint64, err error) {
 	v, err := c.Get(ctx, configKey)
 	if err != nil {
@@ -64,7 +64,7 @@ func readCircle(ctx context.Context, c cluster.Cluster) (a circle.Assignment, se
 	return a, config.Seed, v.Revision, nil
 }
 
-// LookAtCircle returns which shards share the keys of a cluster, and all that moves from one to another.
+// LookAtCircle returns the assignment of a cluster, and the moves under way.
 func LookAtCircle(ctx context.Context, c cluster.Cluster) (circle.Assignment, []circle.Move, error) {
 	a, seed, _, err := readCircle(ctx, c)
 	if err != nil {
@@ -73,11 +73,11 @@ func LookAtCircle(ctx context.Context, c cluster.Cluster) (circle.Assignment, []
 	return a, a.Moves(seed), nil
 }
 
-// ErrMoving says that the shards of a cluster are being changed already, for errors.Is.
+// ErrMoving reports that a change of the shards is under way already, for errors.Is.
 var ErrMoving = errors.New("the shards are being changed already")
 
-// AddShards says that a cluster shall have more shards. They get their parts of the keys while everything is served. It returns all that the cluster
-// shall have.
+// AddShards adds shards to a cluster. They receive their parts of the keys while everything is served. AddShards
+// returns the shards after the change.
 func AddShards(ctx context.Context, c cluster.Cluster, more int) ([]uint32, error) {
 	return changeShards(ctx, c, func(a *circle.Assignment) error {
 		if more < 1 || more > circle.MaxShards-len(a.Shards) {
@@ -92,8 +92,8 @@ func AddShards(ctx context.Context, c cluster.Cluster, more int) ([]uint32, erro
 	})
 }
 
-// DrainShards says that some shards shall have no keys any more: the others get them while everything is served. It returns those that the
-// cluster shall have.
+// DrainShards removes shards from a cluster: the others receive their keys while everything is served. DrainShards
+// returns the shards after the change.
 func DrainShards(ctx context.Context, c cluster.Cluster, numbers ...uint32) ([]uint32, error) {
 	return changeShards(ctx, c, func(a *circle.Assignment) error {
 		for _, n := range numbers {

@@ -12,49 +12,51 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A Shard is a shard of this node as one of several replicas. Its thread calls all of it.
+// A Shard is this node's replica of a shard. Only the shard's thread calls it.
 type Shard interface {
-	// Follower returns the shard as a secondary, Reign as the primary; nil if it is none.
+	// Follower returns the shard's part as a secondary. Reign returns its part as the primary, nil if it is not the
+	// primary.
 	Follower() *replica.Follower
 	Reign() *replica.Reign
-	// Learn tells the shard what its record says.
+	// Learn tells the shard the content of its record.
 	Learn(rec replica.Record)
-	// Stop obeys the order to follow nobody of the record's term any more; false if the order is void, or this is the primary.
+	// Stop obeys the order to follow no primary of the record's term; false if the order is invalid, or this member
+	// is the primary.
 	Stop(rec *replica.Record) bool
 }
 
-// A Copy is what a shard's thread does where the shard is one of several replicas: connections to other members, orders of the leader, and changes
-// of the record, which goroutines make.
+// A Copy is what a shard's thread does for a replicated shard: connections to other members, orders of the leader,
+// and changes of the record, which goroutines make.
 type Copy struct {
-	// Found is the newest entry that the shard's file had when it was opened, and its term.
+	// Found is the newest entry in the shard's file when it was opened, and the entry's term.
 	Found replica.Term
 
 	m      *Node
 	number uint32
-	group  *wire.Group // of connections to other nodes
-	// hand has the shard's thread do something, soon; false: never, as the node ends.
+	group  *wire.Group // for connections to other nodes
+	// hand makes the shard's thread call a function soon; false: never, because the node is ending.
 	hand   func(do func()) bool
-	serves atomic.Uint64 // the term in which this node serves the shard; 0: it does not
+	serves atomic.Uint64 // the term in which this node serves the shard; 0: it does not serve it
 
-	// The thread's.
+	// Fields of the shard's thread.
 	shard     Shard
-	orders    []*peerLink // of leaders
-	links     []*peerLink // of other members, for what they have held back
-	notes     []*peerLink // of nodes that have notes for the shard
+	orders    []*peerLink // from leaders
+	links     []*peerLink // to other members, for the messages that they hold back
+	notes     []*peerLink // from nodes that send notes to the shard
 	hears     func([]byte)
 	arrives   func(replica.Link)
-	knows     *knowledge // that the shard's wishes are from
-	planned   time.Time  // when the shard's plan was looked at, and since when there has been an heir to its reign
+	knows     *knowledge // the knowledge from which the present plan was made
+	planned   time.Time  // when the plan was last made; heirSince: since when the plan has an heir
 	heirSince time.Time
-	read      time.Time // the clock as the last sweep has read it
+	read      time.Time // the clock, as read by the last call of Confer
 }
 
-// NewCopy returns what a shard's thread needs. The shard comes with SetShard.
+// NewCopy returns a Copy for a shard's thread. SetShard sets its shard.
 func (m *Node) NewCopy(number uint32, group *wire.Group, hand func(do func()) bool) *Copy {
 	return &Copy{m: m, number: number, group: group, hand: hand}
 }
 
-// SetShard gives the copy its shard, and has the node know of it.
+// SetShard gives the copy its shard, and registers it with the node.
 func (c *Copy) SetShard(s Shard) {
 	c.shard = s
 	c.m.copyMu.Lock()
@@ -62,13 +64,13 @@ func (c *Copy) SetShard(s Shard) {
 	c.m.copies = append(c.m.copies, c)
 }
 
-// Arrives says who takes links over which a part of the circle comes. The shard's thread calls it.
+// Arrives sets the function that receives links over which a part of the circle comes. The shard's thread calls it.
 func (c *Copy) Arrives(arrive func(replica.Link)) { c.arrives = arrive }
 
-// Serves returns the term in which this node serves the shard, 0 if it does not. Any goroutine may ask.
+// Serves returns the term in which this node serves the shard, 0 if it does not. Any goroutine may call it.
 func (c *Copy) Serves() uint64 { return c.serves.Load() }
 
-// Confer does what the shard wants of other nodes, and what they want.
+// Confer carries out what the shard wants of other nodes, and what they want of it.
 func (c *Copy) Confer(now time.Time) (worked bool) {
 	c.read = now
 	reign := c.shard.Reign()
@@ -108,7 +110,8 @@ func (c *Copy) Confer(now time.Time) (worked bool) {
 	return worked
 }
 
-// LinkTo connects to the primary of another shard, for a part of the circle, and gives this shard's thread the link; nil: there is no connection now.
+// LinkTo connects to the primary of another shard, for a part of the circle, and passes the link to this shard's
+// thread; nil: no connection now.
 func (c *Copy) LinkTo(shard uint32, linked func(replica.Link)) {
 	c.link(c.m.State().Records[shard].Primary, shard, peerMoves, func(l *peerLink) {
 		if l == nil {
@@ -119,7 +122,8 @@ func (c *Copy) LinkTo(shard uint32, linked func(replica.Link)) {
 	})
 }
 
-// link connects to a member, which need not be of this shard, and gives the shard's thread the link; nil: there is no connection now.
+// link connects to a member, possibly of another shard, and passes the link to the shard's thread; nil: no connection
+// now.
 func (c *Copy) link(name string, shard uint32, kind uint16, linked func(*peerLink)) {
 	e, lives := c.m.knows.Load().nodes[name]
 	go func() {
@@ -147,7 +151,7 @@ func (c *Copy) link(name string, shard uint32, kind uint16, linked func(*peerLin
 	}()
 }
 
-// obey answers leaders.
+// obey handles the orders and questions of leaders.
 func (c *Copy) obey() (worked bool) {
 	f := c.shard.Follower()
 	stopped := f.Stopped()
@@ -198,7 +202,7 @@ func (c *Copy) obey() (worked bool) {
 	return c.listen() || worked || len(stopped) > 0
 }
 
-// listen takes notes.
+// listen handles notes.
 func (c *Copy) listen() (worked bool) {
 	if len(c.notes) == 0 {
 		return false
@@ -223,7 +227,7 @@ func (c *Copy) listen() (worked bool) {
 	return worked
 }
 
-// report answers orders to stop.
+// report answers orders to stop that name the revision.
 func (c *Copy) report(revision uint64, stopped bool) {
 	b, _ := json.Marshal(reportBody{Stopped: stopped, Report: c.shard.Follower().Report()})
 	for _, l := range c.orders {

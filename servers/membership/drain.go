@@ -12,8 +12,8 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// Drain says that a node shall have no shards from now on, or that it may have some again. The others take over what it has, while everything
-// is served.
+// Drain sets whether a node should have no shards from now on. The other nodes take over the node's shards while
+// everything is served.
 func Drain(ctx context.Context, c cluster.Cluster, node string, drained bool) error {
 	if !nodeName.MatchString(node) {
 		return fmt.Errorf("a node's name has 1 to 64 letters, digits, - and _; %q is none", node)
@@ -36,17 +36,17 @@ func Drain(ctx context.Context, c cluster.Cluster, node string, drained bool) er
 	}
 }
 
-// A Drained node is one on its way to have no shards.
+// Drained is the progress of draining a node.
 type Drained struct {
 	Runs    bool
-	Shards  []uint32 // that it is still a copy of
-	Serves  int      // of these, how many it is the primary of
-	Others  int      // nodes that run and may have shards
-	Needed  int      // of them, for writes to be taken
-	Desired int      // copies that each shard shall have
+	Shards  []uint32 // of which it still has a copy
+	Serves  int      // the number of these of which it is the primary
+	Others  int      // running nodes that may have shards
+	Needed  int      // of them, how many are needed for writes
+	Desired int      // copies that each shard should have
 }
 
-// LookAtDrained reads how far a node is drained.
+// LookAtDrained reads the progress of draining a node.
 func LookAtDrained(ctx context.Context, c cluster.Cluster, node string) (d Drained, err error) {
 	values, _, err := c.List(ctx, "")
 	if err != nil {

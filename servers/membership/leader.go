@@ -13,33 +13,37 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// The nodes elect a leader, who looks after the shards: it makes the record of a shard that has none, and has a primary replaced that is gone. A
-// shard whose primary is the leader itself is looked after by the first secondary of its set, and so is every shard while there is no leader: to
-// find out that a leader is gone takes a session's time, which no shard shall wait for. Two nodes may look after a shard at the same time;
+// The nodes elect a leader, which looks after the shards: it makes the record of a shard that has none, and replaces
+// a primary that has failed. If the leader itself is a shard's primary, the first secondary of the shard's set looks
+// after the shard; the same holds for every shard while there is no leader, because detecting the loss of a leader
+// takes a session's time, for which no shard should wait. Two nodes may look after a shard at the same time;
 // compare-and-set decides.
 //
-// A primary is replaced when two of these hold, or when it says itself that it does not reign: it does not answer the leader; its session is
-// lost; a secondary has no ring of it. To be wrong costs the time until the next primary serves, and nothing else.
+// A primary is replaced when two of these hold, or when it reports itself that it does not reign: it does not answer
+// the leader; its session is lost; a secondary has no ring of it. A wrong suspicion costs the time until the next
+// primary serves, and nothing else.
 
 const (
 	lookEveryMember = 50 * time.Millisecond
-	// silentAfter is how long a member may owe an answer before it counts as one that does not answer. Longer: a primary that hangs is found later;
-	// shorter: one that is not scheduled for a moment is replaced for nothing.
+	// silentAfter is how long a member may owe an answer before it counts as not answering. Longer: a primary that
+	// hangs is detected later. Shorter: a primary that is not scheduled for a moment is replaced needlessly.
 	silentAfter = 500 * time.Millisecond
-	// reportWait is how long the leader waits for reports of members that it has a connection to; it goes on earlier once all have come.
+	// reportWait is how long the leader waits for the reports of connected members; it continues earlier once all
+	// have come.
 	reportWait = 400 * time.Millisecond
-	// newReign is how long a primary has to say that it reigns, from when the leader first sees its term.
+	// newReign is how long a primary may take to report that it reigns, from when the leader first sees its term.
 	newReign = time.Second
 	dialWait = 500 * time.Millisecond
-	// setTimeout is how long a new record may take: an etcd whose disk is busy takes a second and more, and to begin anew takes longer.
+	// setTimeout is how long setting a new record may take: an etcd with a busy disk takes a second and more, and
+	// starting anew takes longer.
 	setTimeout = 5 * time.Second
 )
 
-// memberStatus is what a member says of itself.
+// memberStatus is a member's report on itself.
 type memberStatus struct {
 	Reigns  uint64 `json:"reigns"`  // the term in which it is the primary, 0 if it is not
-	Follows uint64 `json:"follows"` // the term of the primary that it has a ring of
-	Barred  uint64 `json:"barred"`  // it follows nobody of a term below
+	Follows uint64 `json:"follows"` // the term of the primary whose ring it has
+	Barred  uint64 `json:"barred"`  // it follows no primary of a lower term
 }
 
 // A reportBody is the answer to an order to stop.
@@ -48,28 +52,28 @@ type reportBody struct {
 	replica.Report
 }
 
-// A watched member is one of a shard's set, as the leader sees it.
+// A watched is a member of a shard's set, as the leader sees it.
 type watched struct {
 	link   *peerLink
 	name   string
-	dial   bool
-	asked  time.Time // of the oldest question without an answer
+	dial   bool      // a connection is being made
+	asked  time.Time // when the oldest unanswered question was sent
 	answer time.Time
 	status memberStatus
-	said   bool      // on this connection: status counts
-	failed time.Time // when the last connection ended or could not be made
+	said   bool      // the member has answered on this connection: status counts
+	failed time.Time // when the last connection ended or failed
 	fails  int
 }
 
-// A watch is a shard as the leader sees it.
+// A watch is the leader's view of a shard.
 type watch struct {
 	number  uint32
 	members map[string]*watched
 	term    uint64
-	since   time.Time // when the term was seen first
+	since   time.Time // when the term was first seen
 	stop    *replica.Failover
 	stopAt  time.Time
-	stopped map[string]bool // orders sent
+	stopped map[string]bool // members to which the order was sent
 	setting atomic.Bool     // a compare-and-set is under way
 }
 
@@ -89,7 +93,7 @@ func (m *Node) cares(rec *replica.Record) bool {
 		return leader == m.self
 	}
 	first := ""
-	for name := range k.nodes { // if nobody of the set lives but the primary, anybody does
+	for name := range k.nodes { // if of the set only the primary is alive, another node may do it
 		switch {
 		case name == rec.Primary:
 		case first == "", rec.Has(name) && !rec.Has(first), rec.Has(name) == rec.Has(first) && name < first:
@@ -159,13 +163,13 @@ func (m *Node) attachWatched(group *wire.Group, w *watch, d dialledMember) {
 	x.dial, x.fails, x.asked, x.answer = false, 0, time.Time{}, time.Now()
 }
 
-// look goes on with one shard.
+// look advances the supervision of one shard.
 func (m *Node) look(ctx context.Context, group *wire.Group, w *watch, dialled chan dialledMember) {
 	m.mu.Lock()
 	rec, ok := m.records[w.number]
 	m.mu.Unlock()
 	now := time.Now()
-	if rec.Term != w.term { // looked at by every node: whoever has to care later knows since when the reign lasts
+	if rec.Term != w.term { // every node tracks this: a node that takes over later knows since when the reign lasts
 		w.term, w.since, w.stop = rec.Term, now, nil
 	}
 	if !m.cares(&rec) {
@@ -208,7 +212,7 @@ func (m *Node) look(ctx context.Context, group *wire.Group, w *watch, dialled ch
 	m.order(ctx, w, now)
 }
 
-// forget gives up what this node has to do with a shard that somebody else looks after.
+// forget drops the state of a shard that another node looks after.
 func (w *watch) forget() {
 	for name, x := range w.members {
 		if x.link != nil {
@@ -219,13 +223,14 @@ func (w *watch) forget() {
 	w.stop = nil
 }
 
-// found makes the record of a shard that has none: its first primary is the node whose file has the most, of those the one that comes first for
-// the shard. Files have something where the cluster's directories are backups, or where its record was lost with etcd. Their terms may have gone
-// on since in the cluster that they are from, so the new one begins above any of those: else two entries could have the same number and term.
+// found makes the record of a shard that has none: its first primary is the node whose file has the newest entry, and
+// of several the first in the shard's order. Files have entries if the cluster's directories are backups, or if etcd
+// has lost the record. The terms of the cluster that wrote them may have advanced since, so the new term is above any
+// of those: otherwise two entries could have the same number and term.
 func (m *Node) found(ctx context.Context, w *watch) {
 	k := m.knows.Load()
 	if !slices.Contains(k.state.Circle.All(), w.number) {
-		return // it is retired
+		return // retired
 	}
 	best, file := "", replica.Term{}
 	for _, name := range m.ranked(w.number) {
@@ -245,10 +250,12 @@ func (m *Node) found(ctx context.Context, w *watch) {
 	m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), 0, rec.Data())
 }
 
-// revives makes a new record for a shard whose whole set is gone, once all nodes of it are back with other lives: the one whose file has the most
-// entries goes on. What it lacks was not synced, in async mode; in memory mode it has nothing. No old life of a node lives any more, as the
-// new one has its directory. Shards that belong together begin again together: none goes on in its next life before the sets of all others are gone
-// as well, or have begun that life. Else a transaction that one of them has lost would stay in the memory of another one.
+// revives makes a new record for a shard whose whole set is gone, once all nodes of the set are back with new lives:
+// the member whose file has the most entries becomes primary. In async mode the entries missing there were not
+// synced; in memory mode there are none. No old life of a node is alive, because the new life holds the node's
+// directory. Shards that belong together restart together: none enters its next life before the sets of all others
+// are gone, too, or have entered that life. Otherwise a transaction that one shard has lost would survive in the
+// memory of another.
 func (m *Node) revives(ctx context.Context, rec *replica.Record, w *watch, now time.Time) bool {
 	if m.table.Keeps || now.Sub(w.since) < newReign {
 		return false
@@ -272,7 +279,8 @@ func (m *Node) revives(ctx context.Context, rec *replica.Record, w *watch, now t
 	return true
 }
 
-// survivor returns the member whose file has most of a shard whose whole set is gone. It returns false while one of the set lives, or its node is not back.
+// survivor returns the member whose file has the most entries of a shard whose whole set is gone. It returns false
+// while a member of the set is alive, or a node of the set is not back.
 func (k *knowledge) survivor(number uint32, rec *replica.Record) (best string, ok bool) {
 	file := replica.Term{}
 	for _, name := range rec.Set {
@@ -297,7 +305,7 @@ func (k *knowledge) survivor(number uint32, rec *replica.Record) (best string, o
 	return best, best != ""
 }
 
-// ask keeps a connection to the member, and a question under way.
+// ask keeps a connection to the member open, and a question under way.
 func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched, now time.Time, dialled chan dialledMember) {
 	if x.link == nil {
 		if x.dial || now.Sub(x.failed) < lookEveryMember {
@@ -359,11 +367,13 @@ func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched,
 func (m *Node) suspects(rec *replica.Record, w *watch, now time.Time) bool {
 	p := w.members[rec.Primary]
 	if p.said && p.status.Reigns < rec.Term && now.Sub(w.since) > newReign {
-		return true // it says so itself: it was restarted, or stopped
+		return true // it reports so itself: it was restarted, or stopped
 	}
 	for _, name := range rec.Set {
 		if x := w.members[name]; x.said && x.status.Barred > rec.Term {
-			return true // it was told to stop, and nobody has finished that: it follows nobody in this term, and nothing is committed without it
+			// it was told to stop, and no leader has finished the failover: it follows no primary in this term, and
+			// nothing is committed without it
+			return true
 		}
 	}
 	reasons := 0
@@ -382,7 +392,7 @@ func (m *Node) suspects(rec *replica.Record, w *watch, now time.Time) bool {
 	return reasons >= 2
 }
 
-// order tells the members to stop, and has the record changed when they have reported.
+// order orders the members to stop, and changes the record when they have reported.
 func (m *Node) order(ctx context.Context, w *watch, now time.Time) {
 	rec := w.stop.Record()
 	waits := false
@@ -410,9 +420,9 @@ func (m *Node) order(ctx context.Context, w *watch, now time.Time) {
 			defer cancel()
 			m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), next.Revision, next.Data())
 		}()
-		return // the watch tells what has become of it
+		return // the watch reports the outcome
 	}
 	if now.Sub(w.stopAt) > reportWait {
-		w.stop = nil // anew, if the primary is still suspected
+		w.stop = nil // start again if the primary is still suspected
 	}
 }

@@ -24,18 +24,19 @@ import (
 )
 
 // Options make a node one of several.
-type Options struct {
-	Cluster   cluster.Cluster // stays the caller's; it is closed after the node
-	Node      string          // name of the node, which it keeps over its lives: letters, digits, - and _
-	Replicas  int             // members of a shard, the primary included; 0: 3
-	Strict    bool            // memory and async mode: an entry counts once all members have merged it, not only placed it
+type Options struct { // belongs to the caller, which closes it after the node
+	Cluster   cluster.Cluster // name of the node, the same in all its lives: letters, digits, - and _
+	Node      string          // members of a shard, the primary included; 0: 3
+	Replicas  int             // memory and async mode: an entry is committed once all members have merged it, not only placed it
+	Strict    bool            // members that a shard needs for writes; 0: a majority of Replicas
 	MinInSync int             // members that a shard needs for writes; 0: most of the replicas
-	LogBytes  int             // of each shard's log, and of its ring; 0: 64 MiB. A power of two from 64 KiB
+	LogBytes  int             // size of each shard's log, and of its ring; 0: 64 MiB. A power of two from 64 KiB
 
 }
 
 const (
-	// sessionTTL is how long a node that is silent counts as alive: etcd's least. Longer: a failure that nothing else tells is found later.
+	// sessionTTL is how long a silent node counts as alive: the least that etcd allows. Longer: a failure that shows
+	// in no other way is found later.
 	sessionTTL  = 2 * time.Second
 	defaultLog  = 64 << 20
 	askTimeout  = time.Second
@@ -49,7 +50,7 @@ const (
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Check returns what is wrong with the options.
+// Check returns what is wrong with the options, or nil.
 func (o *Options) Check() error {
 	switch {
 	case !nodeName.MatchString(o.Node):
@@ -64,38 +65,39 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// RingSize is how many bytes a shard's log has, and its ring.
+// RingSize returns the size of a shard's log, and of its ring, in bytes.
 func (o *Options) RingSize() int { return cmp.Or(o.LogBytes, defaultLog) }
 
-// A Table is what the node would make the cluster's, if it is the first one.
+// A Table has the settings that the node gives the cluster if it is the first node.
 type Table struct {
-	Kind       string // of the table, as its nodes say it; "" stands for hydra
+	Kind       string // the kind of the table, as its nodes name it; "" stands for hydra
 	Seed       uint64 // of the hash of keys
 	Shards     int
-	Want       int                // shards that a cluster has to have begun with; 0: as many as it has
-	Circle     *circle.Assignment // which shards there are, if they are others than 0 to Shards-1
+	Want       int                // the shards with which the cluster must have begun; 0: any number
+	Circle     *circle.Assignment // the shards, if they are others than 0 to Shards-1
 	Durability string
-	// Keeps says that a new life of a node has in its files all that the last one has acknowledged. Else it is another member.
+	// Keeps says that the files of a new life of a node have all that the last life has acknowledged. Otherwise the
+	// new life is another member.
 	Keeps bool
-	// Together says that what one shard has lost, others must not keep: transactions span shards.
+	// Together says that transactions span shards: if one shard loses entries, the others must not keep theirs.
 	Together bool
 }
 
-// A Site is where a node is.
+// A Site has the addresses of a node.
 type Site struct {
-	Peers    fabric.Domain // through which other nodes come
-	PeerAddr string        // where they connect
-	Addrs    []string      // where clients do
-	Secret   []byte        // the cluster's
+	Peers    fabric.Domain // the domain through which other nodes connect
+	PeerAddr string        // the address at which they connect
+	Addrs    []string      // addresses for clients
+	Secret   []byte        // the cluster's secret
 }
 
-// WithoutScheme returns what other nodes connect to of an address that clients are told.
+// WithoutScheme returns the address of a public "scheme:address" without its scheme, as other nodes need it.
 func WithoutScheme(public string) string {
 	_, addr, _ := strings.Cut(public, ":")
 	return addr
 }
 
-// Config is what all nodes of a cluster have in common. The first node sets it.
+// Config has the settings that all nodes of a cluster share. The first node sets them.
 type Config struct {
 	Table      string `json:"table,omitempty"`
 	Seed       uint64 `json:"seed"`
@@ -104,11 +106,12 @@ type Config struct {
 	Replicas   int    `json:"replicas"`
 	Strict     bool   `json:"strict"`
 	MinInSync  int    `json:"min_insync"`
-	// Circle is which shards there were at first, if they were others than 0 to Shards-1: the cluster began with backups of one that had grown.
+	// Circle has the first shards, if they were others than 0 to Shards-1: the cluster began with backups of a
+	// cluster that had grown.
 	Circle *circle.Assignment `json:"circle,omitempty"`
 }
 
-// First returns which shards there were at first.
+// First returns the first assignment of shards.
 func (c *Config) First() circle.Assignment {
 	if c.Circle != nil {
 		return *c.Circle
@@ -116,27 +119,28 @@ func (c *Config) First() circle.Assignment {
 	return circle.First(c.Shards)
 }
 
-// A State is what a node knows of its cluster as of a revision: every change up to it is in it. It does not change.
+// A State is what a node knows of its cluster as of a revision; it includes every change up to that revision. It is
+// immutable.
 type State struct {
 	Revision uint64
 	Circle   circle.Assignment
-	Changed  uint64 // revision of Circle, 0 if the cluster has none of its own yet
+	Changed  uint64 // revision of Circle, 0 if the cluster has stored none yet
 	Seed     uint64
 	Records  map[uint32]replica.Record // by shard
 }
 
-// A nodeEntry is what a living node says of itself.
+// A nodeEntry is what a live node publishes about itself.
 type nodeEntry struct {
 	Member string   `json:"member"` // its name in records
-	Peer   string   `json:"peer"`   // where other nodes connect
-	Addrs  []string `json:"addrs"`  // where clients do
-	// Leaves says that this life is about to end: others go on without it before that.
+	Peer   string   `json:"peer"`   // address for other nodes
+	Addrs  []string `json:"addrs"`  // addresses for clients
+	// Leaves says that this life is about to end: the other nodes go on without it before that.
 	Leaves bool `json:"leaves,omitempty"`
-	// Files tells of each shard's file as this life has found it: the term of its newest entry, and the entry.
+	// Files has for each shard the newest entry in the node's file, and its term, as this life has found them.
 	Files map[uint32]replica.Term `json:"files,omitempty"`
 }
 
-// A Node is what a node knows of the cluster, and does for it.
+// A Node is this node's view of the cluster, and its part in it.
 type Node struct {
 	o       Options
 	table   Table
@@ -148,16 +152,16 @@ type Node struct {
 	leaving atomic.Bool     // this node is about to end
 	ctx     context.Context // until the node ends
 	done    sync.WaitGroup
-	changes func(State) // nil: copies learn their records
+	changes func(State) // receives new states; nil: copies learn their records instead
 
 	copyMu sync.Mutex // guards copies; no other lock is taken while it is held
 	copies []*Copy
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	nodes   map[string]nodeEntry
 	records map[uint32]replica.Record
-	drained map[string]bool // nodes that shall have no shards
-	leader  string          // the member that is elected; "" if none is
+	drained map[string]bool // nodes that should have no shards
+	leader  string          // the elected member; "" if there is none
 	circle  circle.Assignment
 	changed uint64 // revision of circle
 	session cluster.Session
@@ -165,19 +169,19 @@ type Node struct {
 	knows atomic.Pointer[knowledge]
 }
 
-// knowledge is what a Node knows at one moment. It does not change.
+// knowledge is what a Node knows at one moment. It is immutable.
 type knowledge struct {
 	nodes   map[string]nodeEntry // by member
-	drained map[string]bool      // members that shall have no shards: their nodes are drained, or about to end
+	drained map[string]bool      // members that should have no shards: their nodes are drained, or about to end
 	places  circle.Map
 	mapBody []byte
 	state   State
 }
 
-// joinTimeout is how long a node tries to reach the cluster when it starts.
+// joinTimeout is how long a starting node tries to reach the cluster.
 const joinTimeout = 10 * time.Second
 
-// Join makes a node one of a cluster, until the context ends. It serves nothing before Run.
+// Join makes a node one of a cluster, until the context ends. It takes no part before Run.
 func Join(ctx context.Context, o Options, t Table, s Site) (*Node, error) {
 	m := &Node{o: o, table: t, site: s, ctx: ctx, post: make(chan note, postRoom), ended: map[uint32]uint64{}, nodes: map[string]nodeEntry{}, records: map[uint32]replica.Record{}, drained: map[string]bool{}}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
@@ -187,7 +191,7 @@ func Join(ctx context.Context, o Options, t Table, s Site) (*Node, error) {
 	}
 	m.circle = m.config.First()
 	m.self = m.o.Node
-	if !t.Keeps { // what a new life has lost is not its file's: it is another member
+	if !t.Keeps { // a new life lacks what the old one had in memory: it is another member
 		var b [4]byte
 		rand.Read(b[:])
 		m.self += "." + hex.EncodeToString(b[:])
@@ -203,7 +207,8 @@ func Join(ctx context.Context, o Options, t Table, s Site) (*Node, error) {
 	return m, nil
 }
 
-// Run makes the node known, and takes part in the cluster until the context of Join ends. All of its copies were made before.
+// Run registers the node, and takes part in the cluster until the context of Join ends. The caller has created all
+// copies before.
 func (m *Node) Run() error {
 	if err := m.register(m.ctx); err != nil {
 		return err
@@ -215,20 +220,21 @@ func (m *Node) Run() error {
 	return nil
 }
 
-// Wait waits until what Run has begun has ended.
+// Wait waits until the goroutines of Run have ended.
 func (m *Node) Wait() { m.done.Wait() }
 
-// Config returns what all nodes have in common, and Self the name of this life in records.
+// Config returns the settings that all nodes share. Self returns the name of this life in records.
 func (m *Node) Config() Config { return m.config }
 func (m *Node) Self() string   { return m.self }
 
-// Ended returns the term that the shard's record had when this life began: it does not go on in it.
+// Ended returns the term of the shard's record when this life began: the life does not reign in it.
 func (m *Node) Ended(shard uint32) uint64 { return m.ended[shard] }
 
-// State returns what is known now.
+// State returns the present state.
 func (m *Node) State() State { return m.knows.Load().state }
 
-// OnChange has a function told of all that becomes known from Run on, in the place of the copies, by the goroutine that follows the cluster.
+// OnChange sets a function that receives every new state from Run on, in place of the copies. The goroutine that
+// follows the cluster calls it.
 func (m *Node) OnChange(changes func(State)) { m.changes = changes }
 
 // Copies returns the shards of this node.
@@ -238,14 +244,14 @@ func (m *Node) Copies() []*Copy {
 	return slices.Clone(m.copies)
 }
 
-// Remove forgets a shard that this node has no more.
+// Remove removes a shard that this node no longer has.
 func (m *Node) Remove(c *Copy) {
 	m.copyMu.Lock()
 	defer m.copyMu.Unlock()
 	m.copies = slices.DeleteFunc(m.copies, func(x *Copy) bool { return x == c })
 }
 
-// Present tells the others what the node is, and what its files have, if it is known already.
+// Present publishes the node's entry again, with the contents of its files, if the node is registered.
 func (m *Node) Present() {
 	m.mu.Lock()
 	s := m.session
@@ -255,23 +261,23 @@ func (m *Node) Present() {
 	}
 }
 
-// Map returns which shards there are and where, as far as is known now, and the same as bytes.
+// Map returns the version of the present map, and the encoded map.
 func (m *Node) Map() (version uint32, body []byte) {
 	k := m.knows.Load()
 	return k.places.Version, k.mapBody
 }
 
-// Drained reports whether this node shall have no shards.
+// Drained reports whether this node should have no shards.
 func (m *Node) Drained() bool { return m.knows.Load().drained[m.self] }
 
-// Record returns the newest record of a shard that is known.
+// Record returns the newest known record of a shard.
 func (m *Node) Record(shard uint32) replica.Record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.records[shard]
 }
 
-// configure reads what all nodes have in common, or sets it.
+// configure reads the settings that all nodes share, or sets them.
 func (m *Node) configure(ctx context.Context) error {
 	c := Config{
 		Table: m.table.Kind, Seed: m.table.Seed, Shards: m.table.Shards, Durability: m.table.Durability, Replicas: cmp.Or(m.o.Replicas, 3), Strict: m.o.Strict, MinInSync: m.o.MinInSync,
@@ -305,7 +311,7 @@ func (m *Node) configure(ctx context.Context) error {
 	return nil
 }
 
-// list reads all that the cluster knows.
+// list reads everything in the cluster.
 func (m *Node) list(ctx context.Context) (revision uint64, err error) {
 	values, revision, err := m.o.Cluster.List(ctx, "")
 	if err != nil {
@@ -329,12 +335,14 @@ func (m *Node) list(ctx context.Context) (revision uint64, err error) {
 	return revision, nil
 }
 
-// take takes one value. mu is held. What is not understood is left out: a newer version may have written it.
+// take records one value. The caller holds mu. It ignores values that it does not understand: a newer version may
+// have written them.
 func (m *Node) take(v cluster.Value) {
 	if v.Name == leaderKey {
 		m.leader = string(v.Data)
 	}
-	if v.Name == circleKey && v.Revision > m.changed { // one that is gone is not forgotten: it went with etcd, and the shards are there
+	// a deleted circle is not forgotten: etcd has lost it, and the shards still exist
+	if v.Name == circleKey && v.Revision > m.changed {
 		var a circle.Assignment
 		if json.Unmarshal(v.Data, &a) == nil && len(a.Shards) > 0 {
 			m.circle, m.changed = a, v.Revision
@@ -363,7 +371,7 @@ func (m *Node) take(v cluster.Value) {
 	}
 }
 
-// register begins a session and says where the node is.
+// register begins a session and publishes the node's entry.
 func (m *Node) register(ctx context.Context) error {
 	s, err := m.o.Cluster.Session(ctx, sessionTTL)
 	if err != nil {
@@ -379,7 +387,7 @@ func (m *Node) register(ctx context.Context) error {
 	return nil
 }
 
-// present says what the node is.
+// present publishes the node's entry.
 func (m *Node) present(ctx context.Context, s cluster.Session) error {
 	e := nodeEntry{Member: m.self, Peer: m.site.PeerAddr, Addrs: m.site.Addrs, Files: map[uint32]replica.Term{}, Leaves: m.leaving.Load()}
 	for _, c := range m.Copies() {
@@ -390,7 +398,7 @@ func (m *Node) present(ctx context.Context, s cluster.Session) error {
 	return err
 }
 
-// publish makes what is known what everybody sees, as of the revision, and tells the shards.
+// publish makes the present knowledge, as of the revision, visible to all goroutines, and tells the shards.
 func (m *Node) publish(revision uint64) {
 	m.mu.Lock()
 	k := &knowledge{nodes: map[string]nodeEntry{}, drained: map[string]bool{}}
@@ -414,7 +422,7 @@ func (m *Node) publish(revision uint64) {
 			}
 		}
 		if len(p.Addrs) == 0 {
-			p.Addrs = m.site.Addrs // nobody that is known lives: whoever asks comes back
+			p.Addrs = m.site.Addrs // no known node is alive: clients ask this node again
 		}
 		k.places.Shards = append(k.places.Shards, p)
 	}
@@ -434,10 +442,10 @@ func (m *Node) publish(revision uint64) {
 	}
 }
 
-// maxPlaceAddrs is how many addresses of a shard the map has.
+// maxPlaceAddrs is the most addresses of a shard in the map.
 const maxPlaceAddrs = 16
 
-// follow keeps up with the cluster until the context ends.
+// follow tracks the cluster until the context ends.
 func (m *Node) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		revision, err := m.list(ctx)
@@ -455,7 +463,7 @@ func (m *Node) follow(ctx context.Context) {
 	}
 }
 
-// live keeps the node registered, and a candidate.
+// live keeps the node registered, and keeps it a candidate for the election.
 func (m *Node) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
@@ -485,7 +493,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ranked returns the members that live and may have shards, in an order that each shard has of its own.
+// ranked returns the live members that may have shards, in the order of the given shard.
 func (m *Node) ranked(number uint32) (list []string) {
 	k := m.knows.Load()
 	for name := range k.nodes {
@@ -501,7 +509,7 @@ func (m *Node) ranked(number uint32) (list []string) {
 	return list
 }
 
-// change makes a compare-and-set of a shard's record, and tells the shard what the record is then, if that is known.
+// change proposes a shard's record by compare-and-set, and tells the shard the resulting record, if it is known.
 func (m *Node) change(c *Copy, next replica.Record) {
 	ctx, cancel := context.WithTimeout(m.ctx, askTimeout)
 	defer cancel()
@@ -513,7 +521,7 @@ func (m *Node) change(c *Copy, next replica.Record) {
 	}
 	v, err := m.o.Cluster.Get(ctx, key)
 	if err != nil {
-		return // it is proposed again
+		return // the reign proposes it again
 	}
 	if rec, err := replica.ParseRecord(v.Data, v.Revision); err == nil {
 		c.hand(func() { c.shard.Learn(rec) })

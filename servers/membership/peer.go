@@ -14,19 +14,19 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// Nodes speak to each other over connections of package wire, one for each pair of members of a shard, and one from the leader to each member.
-// A peer's hello is
+// Nodes talk over connections of package wire, one for each pair of members of a shard, and one from the leader to
+// each member. A peer's hello is
 //
 //	offset  size  field
 //	0       4     "FDBP"
 //	4       2     1, the version
-//	6       2     what for: 1 a primary's link, 2 orders, 3 a part of the circle that moves, 4 notes
+//	6       2     purpose: 1 a primary's link, 2 orders, 3 a part of the circle that moves, 4 notes
 //	8       4     shard
 //	12      16    nonce of the caller
-//	28            name of the member that is meant
+//	28            name of the member that the caller wants
 //
-// and its answer a nonce of 16 bytes and the proof that the peer has the cluster's secret. The caller's first message is its own proof: before
-// that nothing it says is looked at. All integers are little-endian.
+// and its answer is a nonce of 16 bytes and the proof that the peer has the cluster's secret. The caller's first
+// message is its own proof: nothing that it sends is handled before that. All integers are little-endian.
 const (
 	peerMagic   = "FDBP"
 	peerVersion = 1
@@ -35,17 +35,17 @@ const (
 
 	peerFollows = 1 // the caller wants to be the primary
 	peerOrders  = 2 // the caller leads the cluster
-	peerMoves   = 3 // the caller is the primary of a shard that a part of the circle comes from
-	peerNotes   = 4 // the caller has notes for the shard, which expects no more than that
+	peerMoves   = 3 // the caller is the primary of a shard from which a part of the circle moves
+	peerNotes   = 4 // the caller has notes for the shard, which need no answer
 )
 
 // The op codes of messages between nodes.
 const (
 	opProof  = 1
-	opMember = 2 // of package replica
-	opStatus = 3 // what is the member? The answer is a memberStatus
-	opStop   = 4 // stop; the body is a record, behind its revision. The answer is a report
-	opNote   = 5 // of another shard
+	opMember = 2 // a message of package replica
+	opStatus = 3 // asks for the member's status. The answer is a memberStatus
+	opStop   = 4 // order to stop; the body is the record's revision and the record. The answer is a reportBody
+	opNote   = 5 // a note of another shard
 )
 
 var errPeer = errors.New("membership: a node that has another secret, or speaks another version")
@@ -79,7 +79,7 @@ func (h *peerHello) parse(b []byte) error {
 	return nil
 }
 
-// peerProof is one side's proof that it has the secret.
+// peerProof returns a side's proof that it has the secret.
 func peerProof(secret []byte, side byte, hello []byte, nonce []byte) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte{side})
@@ -103,7 +103,8 @@ func (m *Node) dialPeer(ctx context.Context, group *wire.Group, addr string, h p
 	return &provingConn{Conn: c, proof: peerProof(m.site.Secret, 'c', hello, answer[:nonceSize])}, nil
 }
 
-// A provingConn is a connection whose caller has its proof still to send: it can be sent once the group has the connection.
+// A provingConn is a connection whose caller still has to send its proof, which is possible once the connection is in
+// the group.
 type provingConn struct {
 	wire.Conn
 	proof []byte
@@ -121,11 +122,11 @@ func prove(c wire.Conn) wire.Conn {
 	return p.Conn
 }
 
-// ErrNoShard says that a peer asks for a shard that there is not, for errors.Is.
+// ErrNoShard reports that a peer asked for a shard that does not exist, for errors.Is.
 var ErrNoShard = errors.New("membership: no such shard")
 
-// Accept answers a node's hello. of returns a shard, nil if there is no such one, and the group that shall have the connection. An error means that
-// the connection was neither accepted nor refused yet.
+// Accept answers a node's hello. of returns a shard, nil if there is none, and the group that should have the
+// connection. If Accept returns an error, the connection was neither accepted nor refused.
 func (m *Node) Accept(in fabric.Incoming, hello []byte, of func(shard uint32) (*Copy, *wire.Group)) error {
 	var h peerHello
 	if err := h.parse(hello); err != nil {
@@ -141,7 +142,7 @@ func (m *Node) Accept(in fabric.Incoming, hello []byte, of func(shard uint32) (*
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
 	conn, err := group.Accept(in, append(nonce[:], peerProof(m.site.Secret, 's', hello, nonce[:])...))
-	if err != nil {
+	if err != nil { // group.Accept has refused it, or the peer has gone
 		return nil // Accept has refused it, or the peer has gone
 	}
 	l := &peerLink{kind: h.kind, want: peerProof(m.site.Secret, 'c', hello, nonce[:])}
@@ -151,7 +152,7 @@ func (m *Node) Accept(in fabric.Incoming, hello []byte, of func(shard uint32) (*
 	return nil
 }
 
-// take takes a connection of another node.
+// take adds a connection of another node.
 func (c *Copy) take(group *wire.Group, conn wire.Conn, l *peerLink) {
 	group.Add(conn)
 	l.conn = conn.(wire.Writer)
@@ -173,19 +174,20 @@ func (c *Copy) take(group *wire.Group, conn wire.Conn, l *peerLink) {
 	c.shard.Follower().Offered(l)
 }
 
-// A peerLink is a replica.Link over a connection, and what carries orders. The shard's thread uses it.
+// A peerLink is a replica.Link over a connection, and also carries orders and notes. The shard's thread uses it.
 type peerLink struct {
 	conn wire.Writer
 	kind uint16
-	want []byte // the proof that the caller has to send first; nil: it has
-	held [][]byte
-	stop uint64 // revision of the order that was not answered yet
+	want []byte   // the proof that the caller has to send first; nil once it has
+	held [][]byte // messages for which there was no room
+	stop uint64   // revision of the order that has not been answered; 0: none
 	buf  []byte
 }
 
 var _ replica.Link = (*peerLink)(nil)
 
-// Send implements replica.Link. What has no room now is kept, and sent with the next message, or by flush.
+// Send implements replica.Link. A message for which there is no room is held back, and sent before the next message,
+// or by flush.
 func (l *peerLink) Send(m *replica.Message) {
 	if len(l.held) > 0 || !l.put(opMember, 0, m.Append(l.buf[:0])) {
 		l.held = append(l.held, m.Append(nil))
@@ -197,7 +199,7 @@ func (l *peerLink) put(op uint8, request uint64, body []byte) bool {
 	b, err := l.conn.Begin(len(body))
 	if err != nil {
 		if errors.Is(err, wire.ErrTooLong) {
-			l.conn.Close() // rather than to wait for ever for what was not sent
+			l.conn.Close() // otherwise the peer would wait for ever for a message that was not sent
 		}
 		return !errors.Is(err, wire.ErrAgain)
 	}
@@ -205,7 +207,7 @@ func (l *peerLink) put(op uint8, request uint64, body []byte) bool {
 	return true
 }
 
-// flush sends what was kept.
+// flush sends messages that were held back.
 func (l *peerLink) flush() {
 	for len(l.held) > 0 && l.put(opMember, 0, l.held[0]) {
 		l.held = l.held[1:]

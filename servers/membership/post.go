@@ -7,13 +7,14 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// Notes are what the shards of a table tell each other: short messages to whoever is a shard's primary, which may be lost. Who needs an answer asks
-// again.
+// Notes are short messages between the shards of a table, sent to a shard's primary. They may be lost: a shard that
+// needs an answer asks again.
 
 const (
-	// postRoom is how many notes may wait. More of them are lost: a node that does not take them must not keep memory of others.
+	// postRoom is the most notes that wait. More are lost: a node that does not receive notes must not use up the
+	// memory of others.
 	postRoom = 4096
-	// postLook is how often connections are looked after while notes come, and postIdle while none do.
+	// postLook is how often connections are checked while notes come, postIdle while none come.
 	postLook = 2 * time.Millisecond
 	postIdle = time.Second
 )
@@ -37,7 +38,8 @@ type openedBox struct {
 	conn   wire.Conn
 }
 
-// Tell sends a note to the primary of a shard, which gets it by the function that its copy was given with Hears. The body is kept. Any goroutine may call.
+// Tell sends a note to the primary of a shard; there, the function given to Hears receives it. The node keeps body.
+// Any goroutine may call Tell.
 func (m *Node) Tell(shard uint32, body []byte) {
 	select {
 	case m.post <- note{shard, body}:
@@ -45,7 +47,8 @@ func (m *Node) Tell(shard uint32, body []byte) {
 	}
 }
 
-// Hears says what is to be done with notes for the shard. Its thread calls it; the body is valid during the call.
+// Hears sets the function that receives notes for the shard. The shard's thread calls it; the body is valid during
+// the call.
 func (c *Copy) Hears(hear func(body []byte)) { c.hears = hear }
 
 // deliver sends notes until the context ends.
@@ -102,7 +105,7 @@ func (m *Node) deliver(ctx context.Context) {
 	}
 }
 
-// send puts a note on its way, or has a connection made for the next one.
+// send sends a note; without a connection it drops the note and makes one for the next notes.
 func (m *Node) send(ctx context.Context, group *wire.Group, boxes map[uint32]*postbox, n *note, opened chan openedBox) {
 	b := boxes[n.shard]
 	if b == nil {
@@ -115,7 +118,7 @@ func (m *Node) send(ctx context.Context, group *wire.Group, boxes map[uint32]*po
 		b.link = nil
 	}
 	if b.link != nil {
-		b.link.next() // nothing comes but room for more
+		b.link.next() // the peer sends no messages: this only updates the room for more
 		b.link.put(opNote, 0, n.body)
 		return
 	}

@@ -10,18 +10,18 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// A Situation is a shard of a cluster and who could serve it.
+// A Situation is a shard of a cluster and the nodes that could serve it.
 type Situation struct {
 	Shard  uint32
 	Record replica.Record
 	Nodes  []Survivor
 }
 
-// A Survivor is a node that runs.
+// A Survivor is a running node.
 type Survivor struct {
 	Name   string
 	Member string // in records
-	Entry  uint64 // the newest one that its file had when it started
+	Entry  uint64 // the newest entry in its file when the node started
 	Term   uint64 // of that entry
 	InSync bool
 }
@@ -53,8 +53,9 @@ func LookAt(ctx context.Context, c cluster.Cluster, shard uint32) (*Situation, e
 	return s, nil
 }
 
-// Recover makes a node the only one that has the shard, whatever it lacks. It is refused while a member that is in sync runs: the leader promotes
-// that one. Without really it only looks whether this is possible.
+// Recover makes a node the only member of the shard's set, whatever entries it lacks. It returns an error while a
+// member in sync runs: the leader promotes that member. If really is false, it only checks whether recovery is
+// possible.
 func (s *Situation) Recover(ctx context.Context, c cluster.Cluster, node string, really bool) error {
 	next := replica.Record{Revision: s.Record.Revision, Term: s.Record.Term + 1, Life: s.Record.Life}
 	for _, n := range s.Nodes {

@@ -5,27 +5,30 @@ import (
 	"time"
 )
 
-// Times of a reign, in nanoseconds.
+// Times of a reign, in nanoseconds where no unit is given.
 const (
-	// Tenure is how long a grant lasts, from when it was asked for. When it is longer, a new primary waits longer; when it is shorter, a
-	// primary whose secondary is not scheduled for a moment serves no reads.
+	// Tenure is how long a grant lasts, counted from its ask. Longer: a new primary waits longer. Shorter: a primary
+	// whose secondary is not scheduled for a moment serves no reads.
 	Tenure = int64(time.Second)
-	// StopWait is how long a new primary waits from its own stop: longer than any grant that it has given before, by what clocks may differ in
-	// rate, and to spare.
+	// StopWait is how long a new primary waits after its own stop: longer than any grant that it gave before, plus
+	// the largest difference in rate of two clocks, with a margin.
 	StopWait = int64(1200 * time.Millisecond)
-	// askEvery, askEntries and askBytes are how often a secondary is asked, whichever comes first. More seldom: the log needs more memory, and
-	// tenure is shorter. More often: more messages for each entry.
+	// askEvery, askEntries and askBytes are the interval, the entries and the bytes after which a secondary is asked,
+	// whichever comes first. Larger: the log needs more memory, and tenure is shorter. Smaller: more messages for
+	// each entry.
 	askEvery   = int64(100 * time.Millisecond)
 	askEntries = 32
 	askBytes   = 64 << 10
-	// leaveAfter is how long a member of the set may be silent before the set goes on without it. It is below Tenure, so that the primary knows of
-	// the change before it must stop to serve reads; above several askEvery, so that one slow answer changes nothing.
+	// leaveAfter is how long a member of the set may be silent before the set goes on without it. It is below Tenure,
+	// so that the primary knows of the change before it would have to stop serving reads; and it is several askEvery,
+	// so that one slow answer changes nothing.
 	leaveAfter = int64(600 * time.Millisecond)
-	// proposeEvery is how soon a change whose outcome is unknown is proposed again, and redialEvery the same for a connection.
+	// proposeEvery is the interval at which a change with unknown outcome is proposed again; redialEvery is the
+	// interval of attempts to connect.
 	proposeEvery = int64(100 * time.Millisecond)
 	redialEvery  = int64(100 * time.Millisecond)
-	// joinsWithin is how old the newest grant of a member may be that is about to join the set. One that does not answer would stop all writes until
-	// it had left again.
+	// joinsWithin is the greatest age of the newest grant of a member that is about to join the set. A member that
+	// does not answer would stop all writes until it had left again.
 	joinsWithin = int64(300 * time.Millisecond)
 )
 
@@ -33,34 +36,37 @@ const (
 type Mode uint8
 
 const (
-	Relaxed Mode = iota // its ring has it
-	Strict              // its state has it
-	Synced              // its file has it, as has the primary's
+	Relaxed Mode = iota // the entry is in its ring
+	Strict              // its state has applied the entry
+	Synced              // its file has the entry, as has the primary's
 )
 
 func (m Mode) String() string { return [...]string{"relaxed", "strict", "sync"}[m] }
 
-// Source is the state machine of a primary, as far as members without the log need it. All calls are the reign's thread's.
+// Source is the state machine of a primary, as the source of copies for members that the log cannot bring up to date.
+// Only the reign's thread calls it.
 type Source interface {
-	// Header returns what a copy begins with, as of the newest entry.
+	// Header returns the header of a copy, as of the newest entry.
 	Header() []byte
-	// Piece returns a part of the state for the member: what hashes from the given one on have, at the entry behind or later. ok is false while
-	// it is not there yet: the call is repeated. next is where the next piece begins, last says that there is none.
+	// Piece returns a part of the state for the member: the records with hashes from from on, as of the entry behind
+	// or later. ok is false while the part is not ready: the call is repeated. next is where the next piece begins;
+	// last says that there is none.
 	Piece(member string, behind, from uint64) (body []byte, next uint64, last, ok bool)
-	// ForgetPieces ends a copy that will not be asked for any more.
+	// ForgetPieces ends a copy for which no piece will be requested any more.
 	ForgetPieces(member string)
-	// Mark appends an entry that changes nothing, and returns its number.
+	// Mark appends an entry that changes no record, and returns its number.
 	Mark() uint64
-	// Synced returns the newest entry that is durable at the primary, and Applied the newest one that its file has; in memory mode the newest one.
+	// Synced returns the newest entry that is durable at the primary, Applied the newest entry in its file; in memory
+	// mode both return the newest entry.
 	Synced() uint64
 	Applied() uint64
 }
 
-// Wishes are who shall be in the set, this member apart.
+// Wishes say which other members should be in the set.
 type Wishes struct {
 	In    []string
-	Out   []string // members of the set that shall leave it,
-	Least int      // but only as long as this many members are left, this one included
+	Out   []string // members of the set that should leave it,
+	Least int      // but only while more than this many members are in the set, this one included
 }
 
 // ReignOptions configure a Reign.
@@ -70,29 +76,29 @@ type ReignOptions struct {
 	Log    *Log
 	Source Source
 	Record Record // that made this member the primary
-	StopAt int64  // by the member's clock: nothing is served before StopWait has passed since
+	StopAt int64  // the member's last stop, by its clock: nothing is served before StopWait has passed since
 }
 
-// A Reign is a member as the primary. One thread uses it.
+// A Reign is a member in the role of the primary. One thread uses it.
 type Reign struct {
 	o         ReignOptions
 	log       *Log
 	term      uint64
 	start     uint64   // newest entry of earlier reigns
-	rec       Record   // as it is known
-	proposals []Record // not settled
-	proposed  int64    // when the last one was made
-	asked     bool     // the driver has not taken the last one yet
+	rec       Record   // the newest known record
+	proposals []Record // proposed, with unknown outcome
+	proposed  int64    // when the last proposal was made
+	asked     bool     // the driver has not taken the last proposal yet
 	committed uint64
-	durable   uint64 // the newest entry that was said to be
-	had       uint64 // what this member had synced when the reign began: no less than what earlier reigns have said to be durable
+	durable   uint64 // the newest entry that was reported durable
+	had       uint64 // what this member had synced when the reign began: at least what earlier reigns have reported durable
 	serving   bool
 	over      bool
 	members   []*member // counted, wanted, or both
 	wishes    Wishes
 	hand      handover
-	tenure    int64 // end; 0: none
-	ignore    int64 // grants of asks before this time do not count
+	tenure    int64 // the end of tenure; 0: none
+	ignore    int64 // grants of asks up to this time do not count
 	now       int64
 }
 
@@ -103,7 +109,7 @@ func NewReign(o ReignOptions) *Reign {
 	return r
 }
 
-// Learn takes a record that was read, from whatever source. Older ones change nothing.
+// Learn takes a record that was read, from any source. Older records have no effect.
 func (r *Reign) Learn(rec Record) {
 	if rec.Revision <= r.rec.Revision || r.over {
 		return
@@ -114,29 +120,29 @@ func (r *Reign) Learn(rec Record) {
 	}
 	for _, m := range r.members {
 		if r.rec.Has(m.name) && !rec.Has(m.name) && !m.leaves {
-			r.disconnect(m) // it was silent: it comes back by a new connection
+			r.disconnect(m) // it was silent; it returns with a new connection
 		}
 	}
-	r.rec, r.proposals, r.asked = rec, nil, false // whatever was proposed from an older revision has failed, or is this record (invariant 4)
+	r.rec, r.proposals, r.asked = rec, nil, false // proposals from an older revision have failed, or are this record (invariant 4)
 	r.proposed = 0
-	if r.hand.asks { // another change has come first
+	if r.hand.asks { // another change came first
 		r.hand = handover{again: r.now + handAgain}
 	}
 }
 
-// Over reports whether somebody else reigns, as far as is known.
+// Over reports whether another member reigns, as far as this one knows.
 func (r *Reign) Over() bool { return r.over }
 
-// Term returns the reign's.
+// Term returns the reign's term.
 func (r *Reign) Term() uint64 { return r.term }
 
-// Record returns the record as it is known.
+// Record returns the newest known record.
 func (r *Reign) Record() Record { return r.rec }
 
-// Want says who shall be in the set.
+// Want sets which members should be in the set.
 func (r *Reign) Want(w Wishes) { r.wishes = w }
 
-// counted reports whether the member has to have an entry before it counts (invariant 4).
+// counted reports whether entries are committed only if the member has them (invariant 4).
 func (r *Reign) counted(name string) bool {
 	if name == r.o.Self {
 		return false
@@ -147,14 +153,15 @@ func (r *Reign) counted(name string) bool {
 	return slices.ContainsFunc(r.proposals, func(p Record) bool { return p.Has(name) })
 }
 
-// InSync returns how many members have all that is committed, this one included.
+// InSync returns the number of members that have all committed entries, this one included.
 func (r *Reign) InSync() int { return len(r.rec.Set) }
 
-// Serving reports whether the reign takes requests, and Committed which entries count.
+// Serving reports whether the reign takes requests. Committed returns the newest committed entry.
 func (r *Reign) Serving() bool     { return r.serving && !r.over }
 func (r *Reign) Committed() uint64 { return r.committed }
 
-// TenureEnd returns until when nobody else serves, by the member's clock; 0 if that is over or not known.
+// TenureEnd returns the time until which no other member serves, by this member's clock; 0 if it has passed or is not
+// known.
 func (r *Reign) TenureEnd() int64 {
 	if r.over || !r.serving || r.hand.asks {
 		return 0
@@ -162,7 +169,7 @@ func (r *Reign) TenureEnd() int64 {
 	return r.tenure
 }
 
-// Suspended ends tenure: the clock has stood still, so no ask from before says anything.
+// Suspended ends tenure: the clock stood still, so grants of earlier asks count no more.
 func (r *Reign) Suspended(now int64) {
 	r.ignore, r.tenure = now, 0
 	for _, m := range r.members {
@@ -170,7 +177,7 @@ func (r *Reign) Suspended(now int64) {
 	}
 }
 
-// Step takes what members have said and goes on as far as is possible. now is the member's clock, read before.
+// Step handles the members' messages and advances the reign. now is the member's clock, read before the call.
 func (r *Reign) Step(now int64) (worked bool) {
 	r.now = now
 	if r.over {
@@ -187,7 +194,7 @@ func (r *Reign) Step(now int64) (worked bool) {
 	return worked
 }
 
-// Flush puts entries and asks on their way. It is called behind what appends entries.
+// Flush sends entries and asks. The caller calls it after appending entries.
 func (r *Reign) Flush() (worked bool) {
 	if r.over {
 		return false
@@ -201,7 +208,7 @@ func (r *Reign) Flush() (worked bool) {
 	return worked
 }
 
-// choose makes the list of members what is counted and what is wanted.
+// choose makes r.members the list of counted and wanted members.
 func (r *Reign) choose() {
 	add := func(name string) {
 		if name == r.o.Self || r.member(name) != nil {
@@ -233,7 +240,8 @@ func (r *Reign) member(name string) *member {
 	return nil
 }
 
-// Advance finds what is committed, and whether the reign may serve. The primary calls it when it has appended entries; Step does, too.
+// Advance updates what is committed, and whether the reign may serve. The primary calls it after appending entries;
+// Step calls it, too.
 func (r *Reign) Advance() {
 	c := r.log.Last()
 	if r.o.Mode == Synced {
@@ -245,20 +253,21 @@ func (r *Reign) Advance() {
 		}
 	}
 	r.committed = max(r.committed, c)
-	// Invariant 8. The primary's own file has to have what it began with: what has found no room in memory is looked for there.
+	// Invariant 8. The primary's own file must have the entries with which the reign began: what has no room in
+	// memory is looked up there.
 	if !r.serving && c >= r.start && r.o.Source.Applied() >= r.start && (r.o.Record.Handed || r.now >= r.o.StopAt+StopWait) {
 		r.serving = true
 	}
 }
 
-// joins reports whether the member may join the set once it is level.
+// joins reports whether the member may join the set once it has all committed entries.
 func (r *Reign) joins(m *member) bool {
 	return r.serving && !r.rec.Has(m.name) && slices.Contains(r.wishes.In, m.name) && m.state == follows && m.begun && m.whole && r.now-m.granted < joinsWithin
 }
 
-// Durable returns the newest entry that all counted members have synced, whatever the mode; in memory mode the newest one that they have merged. Whoever is
-// about to join counts as well, so that it becomes level: each member that is ever in the set has synced what was durable before, as the last one of them may be
-// all that is left.
+// Durable returns the newest entry that all counted members have synced, in any mode; in memory mode the newest entry
+// that they have merged. A member about to join counts, too, so that it can catch up: each member that is ever in the
+// set has synced what was durable before, because it may be the last member left.
 func (r *Reign) Durable() uint64 {
 	d := r.o.Source.Synced()
 	for _, m := range r.members {
@@ -270,9 +279,9 @@ func (r *Reign) Durable() uint64 {
 	return r.durable
 }
 
-// count finds the end of the tenure (invariant 6).
+// count computes the end of the tenure (invariant 6).
 func (r *Reign) count() {
-	end := r.now + Tenure // alone: the lock of the directory keeps other lives away, and nobody else can be promoted
+	end := r.now + Tenure // this member alone: the lock of the directory excludes other lives, and no other member can be promoted
 	for _, m := range r.members {
 		if !r.counted(m.name) {
 			continue
@@ -286,14 +295,15 @@ func (r *Reign) count() {
 	r.tenure = end
 }
 
-// propose looks whether the set should change. What was proposed and is not settled is proposed again: one of the attempts will be the first.
+// propose proposes a change of the set, if one is due. A proposal with unknown outcome is proposed again: the first
+// attempt that arrives takes effect.
 func (r *Reign) propose() {
 	if r.asked || r.proposed != 0 && r.now-r.proposed < proposeEvery {
 		return
 	}
 	next, ok := r.change()
 	if !ok && len(r.proposals) > 0 {
-		next, ok = r.rec, true // the set as it is: any change of the revision settles what was proposed
+		next, ok = r.rec, true // the set as it is: any change of the revision shows the outcome of the proposals
 	}
 	if !ok {
 		return
@@ -302,7 +312,7 @@ func (r *Reign) propose() {
 	r.proposals = append(slices.DeleteFunc(r.proposals, func(p Record) bool { return p.Term == next.Term && slices.Equal(p.Set, next.Set) }), next)
 }
 
-// change returns the record that the reign would have.
+// change returns the record that the reign wants; ok is false if that is the present one.
 func (r *Reign) change() (next Record, ok bool) {
 	next = r.rec
 	for _, m := range r.members {
@@ -329,8 +339,8 @@ func (r *Reign) change() (next Record, ok bool) {
 	return next, false
 }
 
-// Proposal returns a change that the driver shall make now: a compare-and-set from Record.Revision. Whatever it learns goes to Learn; a change
-// whose outcome it does not learn comes again.
+// Proposal returns a change that the driver makes now, by a compare-and-set from Record.Revision. The driver passes
+// what it learns to Learn; a change whose outcome it does not learn is proposed again.
 func (r *Reign) Proposal() (Record, bool) {
 	if !r.asked || r.over {
 		return Record{}, false
@@ -339,7 +349,7 @@ func (r *Reign) Proposal() (Record, bool) {
 	return r.proposals[len(r.proposals)-1], true
 }
 
-// Fits reports whether all members have room for an item of n bytes, behind what is on its way to them.
+// Fits reports whether all members have room for an item of n bytes, besides the entries on their way to them.
 func (r *Reign) Fits(n int) bool {
 	for _, m := range r.members {
 		if m.state != follows || !r.counted(m.name) || m.room == 0 {
@@ -353,10 +363,10 @@ func (r *Reign) Fits(n int) bool {
 	return true
 }
 
-// pageBytes is what an entry takes in a file beside its own bytes, at the worst.
+// pageBytes is the most that an entry takes in a file besides its own bytes.
 const pageBytes = 4096
 
-// keep tells the log what its memory is needed for (invariant 3).
+// keep tells the log which part of its memory is needed (invariant 3).
 func (r *Reign) keep() {
 	least, any := r.log.head, false
 	for _, m := range r.members {
@@ -378,7 +388,7 @@ func (r *Reign) keep() {
 	}
 }
 
-// Close ends the reign: the links are closed, and the log is free.
+// Close ends the reign: it closes the links and frees the log.
 func (r *Reign) Close() {
 	r.over = true
 	for _, m := range r.members {
@@ -387,7 +397,7 @@ func (r *Reign) Close() {
 	r.log.Free()
 }
 
-// A MemberStats tells how far a member is.
+// MemberStats describe the progress of a member.
 type MemberStats struct {
 	Name    string `json:"name"`
 	InSet   bool   `json:"in_set"`
@@ -397,7 +407,7 @@ type MemberStats struct {
 	Granted int64  `json:"-"`
 }
 
-// Members returns the secondaries.
+// Members returns the state of the secondaries.
 func (r *Reign) Members() (list []MemberStats) {
 	for _, m := range r.members {
 		s := MemberStats{Name: m.name, InSet: r.rec.Has(m.name), Linked: m.state == follows, Copying: m.copies != nil, Granted: m.granted}

@@ -10,13 +10,13 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// A ring is the secondary's end of a log: memory that the primary Writes whenever it likes.
+// A ring is the secondary's end of a log: memory that the primary may Write at any time.
 type ring struct {
 	region  fabric.Region
 	mem     []byte
-	next    uint64 // entry that is expected
-	pos     uint64 // where it is expected
-	end     uint64 // behind the frame that peek has found
+	next    uint64 // the expected entry
+	pos     uint64 // its position
+	end     uint64 // the end of the frame that peek has found
 	scratch []byte
 }
 
@@ -28,7 +28,8 @@ func newRing(d Allocator, size int) (*ring, error) {
 	return &ring{region: r, mem: r.Bytes()}, nil
 }
 
-// peek returns the next entry if it is there whole. The body is valid until the next call. Until advance, peek returns the same entry.
+// peek returns the next entry if it is whole. The body is valid until the next call. peek returns the same entry
+// until advance.
 func (r *ring) peek() (term uint64, body []byte, ok bool) {
 	lap := uint64(len(r.mem))
 	for {
@@ -70,10 +71,10 @@ func (r *ring) peek() (term uint64, body []byte, ok bool) {
 	}
 }
 
-// advance takes what peek has found.
+// advance consumes the entry that peek has found.
 func (r *ring) advance() { r.pos, r.next = r.end, r.next+1 }
 
-// fromLE turns a word of memory into the number that its bytes are.
+// fromLE returns the little-endian number in a word's bytes.
 func fromLE(w uint64) uint64 {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], w)

@@ -1,34 +1,38 @@
 package replica
 
-// clockJump is by how many milliseconds the date may move against the monotonic clock: more means that the machine was suspended, and its monotonic clock stood
-// still. When it is larger, a tenure may outlast the suspension by as much; when it is smaller, a clock that is set right ends tenures.
+// clockJump is by how many milliseconds the date may move against the monotonic clock. A larger move means that the
+// machine was suspended, and its monotonic clock stood still. Larger limit: a tenure may outlast a suspension by that
+// much. Smaller: setting the clock ends tenures.
 const clockJump = 100
 
-// A Standing is what a member is at the moment: a secondary, as which it begins, or the primary. The state machine that the replicas are of has one. One thread uses it.
+// A Standing is the present role of a member: a secondary, as which it begins, or the primary. The replicated state
+// machine has one. One thread uses it.
 type Standing struct {
 	self     string
-	ended    uint64
-	follower *Follower // nil: there are no replicas
+	ended    uint64    // the record's term when this life began
+	follower *Follower // nil without replicas
 	reign    *Reign    // nil for a secondary
-	rec      Record    // the newest one that was read
-	reigned  uint64    // the last term that this life reigned in
-	gap      int64     // the date less the monotonic clock, in milliseconds
+	rec      Record    // the newest record that was read
+	reigned  uint64    // the last term in which this life reigned
+	gap      int64     // the date minus the monotonic clock, in milliseconds
 }
 
-// Join makes the member a secondary of nobody yet. ended is the term that the record had when this life began: it does not go on in it. mono and wall are the
-// clocks as they are: nanoseconds, and the machine's date in milliseconds.
+// Join makes the member a secondary that does not follow a primary yet. ended is the record's term when this life
+// began: the member does not reign in it. mono and wall are the present clocks: the monotonic one in nanoseconds, the
+// machine's date in milliseconds.
 func (x *Standing) Join(self string, ended uint64, f *Follower, mono int64, wall uint64) {
 	x.self, x.ended, x.follower, x.gap = self, ended, f, int64(wall)-mono/1e6
 }
 
-// Follower returns the member as a secondary, and Reign as the primary; nil if it is none.
+// Follower returns the member's part as a secondary. Reign returns its part as the primary, nil if it is not the
+// primary.
 func (x *Standing) Follower() *Follower { return x.follower }
 func (x *Standing) Reign() *Reign       { return x.reign }
 
-// Record returns the newest record that the member was told.
+// Record returns the newest record that the member has learned.
 func (x *Standing) Record() Record { return x.rec }
 
-// Learn tells the member what the record says.
+// Learn tells the member the content of the record.
 func (x *Standing) Learn(rec Record) {
 	if rec.Revision <= x.rec.Revision {
 		return
@@ -40,7 +44,8 @@ func (x *Standing) Learn(rec Record) {
 	}
 }
 
-// Stop obeys the order to follow nobody of the record's term any more; false if the order is void, or this is the primary.
+// Stop obeys the order to follow no primary of the record's term; false if the order is invalid, or this member is
+// the primary.
 func (x *Standing) Stop(rec *Record, now int64) bool {
 	if x.reign != nil && !x.reign.Over() {
 		return false
@@ -48,7 +53,7 @@ func (x *Standing) Stop(rec *Record, now int64) bool {
 	return x.follower.Stop(rec, now)
 }
 
-// Look takes the clocks. If the machine was suspended since the last look, what was granted before is over.
+// Look checks the clocks. If the machine was suspended since the last call, grants from before count no more.
 func (x *Standing) Look(mono int64, wall uint64) (suspended bool) {
 	gap := int64(wall) - mono/1e6
 	if gap <= x.gap+clockJump && gap >= x.gap-clockJump {
@@ -66,7 +71,7 @@ func (x *Standing) Promoted() bool {
 		x.follower.Whole() && x.follower.Idle()
 }
 
-// Begin makes this member the primary, as the record says. Of the options Self, Record and StopAt are the standing's.
+// Begin makes this member the primary, as the record says. It sets the options Self, Record and StopAt.
 func (x *Standing) Begin(o ReignOptions) *Reign {
 	o.Self, o.Record, o.StopAt = x.self, x.rec, x.follower.StopAt()
 	x.reign, x.reigned = NewReign(o), x.rec.Term

@@ -10,20 +10,20 @@ import (
 	"flashdbm/servers/store"
 )
 
-// An arrival is what comes to this shard from another one, as the new owner's primary sees it.
+// An arrival is a part of the circle that comes to this shard from another one, as the new owner's primary sees it.
 type arrival struct {
 	from   uint32
 	term   uint64 // of the old owner's reign
 	change uint64 // of the assignment
 	link   replica.Link
-	clear  *walk // over what there is of the part, which is dropped first; nil: it is
+	clear  *walk // over the shard's present content of the part, which is dropped first; nil: that is done
 	seq    uint64
-	held   []byte // items that have found no room
-	full   int64  // until when none is looked for
+	held   []byte // received items for which there was no room
+	full   int64  // no room is looked for before this time
 	owed   []owedAnswer
 }
 
-// An owedAnswer is given once the entries up to one are committed, or synced by all members.
+// An owedAnswer is sent once the entries up to behind are committed, or, if durable is set, synced by all members.
 type owedAnswer struct {
 	replica.Message
 	behind  uint64
@@ -39,13 +39,14 @@ func (s *Shard) Arrive(l replica.Link) {
 	s.arriving = append(s.arriving, l)
 }
 
-// takesFrom reports whether a part comes from the primary of that term: the one that the old owner's record names (invariant 17).
+// takesFrom reports whether this shard accepts a part from the primary of that term: the one in the old owner's
+// record (invariant 17).
 func (s *Shard) takesFrom(from uint32, term, change uint64) (*circle.Move, bool) {
 	m := s.view.move(circle.Pair{From: from, To: s.o.Shard})
 	return m, s.view.Circle.Change == change && m != nil && !m.Moved && s.view.Records[from].Term == term
 }
 
-// moveIn goes on with what comes to this shard.
+// moveIn advances the arrivals at this shard.
 func (s *Shard) moveIn() (worked bool) {
 	for i := 0; i < len(s.arriving); i++ {
 		l := s.arriving[i]
@@ -71,7 +72,8 @@ func (s *Shard) moveIn() (worked bool) {
 	return worked
 }
 
-// beginArrival begins to take a part. What there is of it is dropped: it is of an earlier attempt, or of a time when the part was this shard's.
+// beginArrival begins to accept a part. The shard first drops its content of the part: it is from an earlier attempt,
+// or from a time when the part was this shard's.
 func (s *Shard) beginArrival(l replica.Link, msg *replica.Message) bool {
 	from := uint32(msg.Seq)
 	m, ok := s.takesFrom(from, msg.Term, msg.Synced)
@@ -92,7 +94,7 @@ func (s *Shard) beginArrival(l replica.Link, msg *replica.Message) bool {
 	return true
 }
 
-// takeArrival takes what the old owner has said, as far as there is room.
+// takeArrival handles the old owner's messages, as far as there is room.
 func (s *Shard) takeArrival(a *arrival) (worked bool) {
 	if s.closed() {
 		return false
@@ -123,7 +125,7 @@ func (s *Shard) takeArrival(a *arrival) (worked bool) {
 		}
 		a.seq, a.held = msg.Seq, slices.Clone(msg.Body)
 		s.takeHeld(a)
-		break // the others in the next sweep: clients wait
+		break // the other messages in the next sweep: clients wait
 	}
 	for len(a.owed) > 0 {
 		o := &a.owed[0]
@@ -140,7 +142,7 @@ func (a *arrival) owe(msg *replica.Message, behind uint64, durable bool) {
 	a.owed = append(a.owed, owedAnswer{*msg, behind, durable})
 }
 
-// takeHeld takes the items of a message. It reports whether nothing is left of it.
+// takeHeld installs the items of a message. It reports whether none is left.
 func (s *Shard) takeHeld(a *arrival) bool {
 	if len(a.held) == 0 {
 		return true
@@ -161,16 +163,17 @@ func (s *Shard) takeHeld(a *arrival) bool {
 		if flags&copyRemoved != 0 {
 			s.appendRemove(h, slices.Clone(it.Key), nil)
 		} else if err := s.appendMoved(h, &it); err != nil {
-			a.full = s.now + moveAgain // what is there has to be synced before it can be evicted
+			a.full = s.now + moveAgain // items have to be synced before they can be evicted
 			return false
 		}
 		a.held = rest
 	}
-	a.owe(&replica.Message{Kind: moveTaken, Seq: a.seq}, s.seq, false) // so what is on its way to the members is bounded by the old owner's window
+	// so the old owner's window bounds what is on its way to the members
+	a.owe(&replica.Message{Kind: moveTaken, Seq: a.seq}, s.seq, false)
 	return true
 }
 
-// appendMoved decides that a key of a part that comes has an item of its old owner's, with its version.
+// appendMoved decides that a key of an arriving part has its old owner's item, with the item's version.
 func (s *Shard) appendMoved(h uint64, it *guard.Item) error {
 	n := guard.Size(len(it.Key), len(it.Value))
 	if s.o.Store != nil && !s.o.Store.Fits(n) || !s.Reign().Fits(n) {
@@ -186,12 +189,12 @@ func (s *Shard) appendMoved(h uint64, it *guard.Item) error {
 		e.place, e.guardian = p, guard.Build(s.arena.Bytes(p)[:n], it)
 	case s.o.Store == nil || s.pinned(h) || s.pendingFor(h, it.Key) != nil:
 		return err
-	default: // the file has it, where requests find it
+	default: // the file has the item, where requests find it
 		s.toFile(h, it.Key)
 		e.empty = true
 	}
 	seq := s.append(e)
-	s.settles = seq // its version does not say which entry brought it
+	s.settles = seq // the version does not show which entry brought the item
 	s.replicate(seq, &change{kind: changeMoved, Item: *it, entry: s.base + seq})
 	if s.o.Store != nil {
 		s.o.Store.Append(store.Entry{Seq: seq, Term: s.reignTerm(), Hash: h, Record: store.Record{
@@ -201,15 +204,15 @@ func (s *Shard) appendMoved(h uint64, it *guard.Item) error {
 	return nil
 }
 
-// A MoveStats tells how far a move is, as the old owner's primary sees it.
+// MoveStats describe the progress of a move, as the old owner's primary sees it.
 type MoveStats struct {
 	To      uint32 `json:"to"`
 	Phase   string `json:"phase"`
-	Items   uint64 `json:"items"`   // brought so far, some more than once
-	Changed int    `json:"changed"` // keys that have changed since they were brought
+	Items   uint64 `json:"items"`   // sent so far; an item sent twice counts twice
+	Changed int    `json:"changed"` // keys that have changed since they were sent
 }
 
-// moveStats returns how far the shard is with what goes from it.
+// moveStats returns the progress of the move from this shard, nil if there is none.
 func (s *Shard) moveStats() *MoveStats {
 	if s.out == nil {
 		return nil

@@ -11,32 +11,32 @@ import (
 	"flashdbm/servers/store"
 )
 
-// cache is what makes the table a cache of the file.
+// cache has the state that makes the table a cache of the file.
 type cache struct {
-	complete   bool // the table has all that the file has
+	complete   bool // the table has all records of the file
 	toLoad     bool // the first sweep begins to load
-	loading    bool // a piece is under way, which begins at loadFrom
+	loading    bool // a piece that begins at loadFrom is under way
 	loadFrom   uint64
-	loaded     bool   // the load has covered all hashes; complete once loadedAt is shown
-	loadedAt   uint64 // newest entry when it had
-	evicted    bool   // since the load began
-	pieceBytes int    // of a load; 0, but in the simulator, for what the store finds right
-	stopped    bool   // the load has ended early, as memory is full
+	loaded     bool   // the load has covered all hashes; complete is set once loadedAt is shown
+	loadedAt   uint64 // newest entry at that time
+	evicted    bool   // an item was evicted since the load began
+	pieceBytes int    // of a load; 0: the store's default. Only the simulator sets it
+	stopped    bool   // the load has ended early because memory is full
 
 	fetches  map[string]*fetch
-	fetching map[uint64]int // by hash: how many keys are being fetched
+	fetching map[uint64]int // by hash: the number of keys being fetched
 
-	tombs  map[string]uint64 // keys that have no value: the seq of their remove, which is not synced or may be needed still
-	graves []grave           // the same, in order of seqs
+	tombs  map[string]uint64 // removed keys, and the seq of their remove, which is not synced or may still be needed
+	graves []grave           // the same, in the order of seqs
 
-	waiting int // requests that are parked
+	waiting int // number of parked requests
 	stalls  []stalled
-	retried *stalled // the one that is served again
+	retried *stalled // the one being retried
 
-	clock  uint64 // chain that eviction comes to next
+	clock  uint64 // the chain at which eviction continues
 	places []uint64
 	scans  map[uint64]*scan
-	ids    uint64 // of pieces
+	ids    uint64 // the last ID given to a piece
 }
 
 type grave struct {
@@ -44,7 +44,7 @@ type grave struct {
 	seq uint64
 }
 
-// A fetch is a key that the fetcher was asked for.
+// A fetch is a key that the fetcher is looking up.
 type fetch struct{ parked []parked }
 
 // parked is a request that waits for its key's state.
@@ -53,7 +53,7 @@ type parked struct {
 	q *request
 }
 
-// A hint is what the file has for a key, valid while the request that gets it is served for the first time.
+// A hint is the file's record of a key, valid while the request that receives it is served for the first time.
 type hint struct {
 	found bool
 	rec   store.Record
@@ -72,7 +72,7 @@ func (s *Shard) load() {
 	s.o.Store.Load(loadID, 0, math.MaxUint64, s.pieceBytes)
 }
 
-// park keeps the request until the file has said what its key has.
+// park keeps a request until the file has answered for its key.
 func (s *Shard) park(h uint64, key []byte, r reply, q request) {
 	f := s.fetches[string(key)]
 	if f == nil {
@@ -86,7 +86,7 @@ func (s *Shard) park(h uint64, key []byte, r reply, q request) {
 	s.waiting++
 }
 
-// arrivals takes what the store has brought.
+// arrivals handles the answers of the store.
 func (s *Shard) arrivals() (worked bool) {
 	if s.o.Store == nil || s.failed != nil {
 		return false
@@ -116,7 +116,7 @@ func (s *Shard) fetched(f *store.Fetched) {
 	list := s.fetches[string(f.Key)].parked
 	s.waiting -= len(list)
 	if e := s.pendingFor(f.Hash, f.Key); e != nil {
-		// The file may be ahead: what it has, or has no more, is perhaps not committed.
+		// The file may be ahead: its record, or the lack of one, may not be committed.
 		for _, p := range list {
 			s.wait(e.seq, waiter{r: p.r, again: p.q})
 		}
@@ -129,7 +129,7 @@ func (s *Shard) fetched(f *store.Fetched) {
 	for _, p := range list {
 		s.request(p.r, p.q.op, p.q.flags, p.q.body, &hint{f.Found, f.Record})
 	}
-	s.fetchDone(f) // behind the requests: the key was not evicted so far
+	s.fetchDone(f) // after the requests: until then the key is not evicted
 }
 
 func (s *Shard) fetchDone(f *store.Fetched) {
@@ -148,7 +148,7 @@ func (s *Shard) has(h uint64, key []byte) bool {
 	return ok
 }
 
-// installRecord puts what the file has into the table, if there is room without eviction of anything that is used.
+// installRecord puts a record of the file into the table, if there is room without evicting items in use.
 func (s *Shard) installRecord(h uint64, r *store.Record) bool {
 	it := guard.Item{Flags: r.Flags, Version: r.Version, Expiry: r.Expiry, Key: r.Key, Value: r.Value}
 	n := guard.Size(len(it.Key), len(it.Value))
@@ -169,7 +169,7 @@ func (s *Shard) pieceLoaded(p *store.Piece) {
 	for i := range p.Records {
 		r, h := &p.Records[i], p.Hashes[i]
 		if s.seqOf(r.Version) > s.shown || s.pendingFor(h, r.Key) != nil || s.has(h, r.Key) || s.wasDropped(h, p.Applied) {
-			continue // a pending entry will be shown; what the table has is newer
+			continue // a pending entry will be shown; the table's state is newer
 		}
 		n := guard.Size(len(r.Key), len(r.Value))
 		if s.arena.Live()+s.arena.Dead()+int64(2*n) > s.arena.Capacity()-s.arena.Capacity()/8 && s.o.Arena.Limit > 0 || !s.installRecord(h, r) {
@@ -190,14 +190,14 @@ func (s *Shard) pieceLoaded(p *store.Piece) {
 	}
 }
 
-// completed looks whether the table has become complete.
+// completed sets complete if the load has ended and all its conditions hold.
 func (s *Shard) completed() {
 	if s.loaded && !s.evicted && s.shown >= s.loadedAt {
 		s.complete, s.loaded = true, false
 	}
 }
 
-// pinned reports whether a fetch or a piece is under way that may have been read before now, and has the key.
+// pinned reports whether a fetch or a piece that covers the key is under way, and may have been read before now.
 func (s *Shard) pinned(h uint64) bool {
 	if s.fetching[h] > 0 || s.loading && h >= s.loadFrom || s.walked(h) {
 		return true
@@ -210,7 +210,7 @@ func (s *Shard) pinned(h uint64) bool {
 	return false
 }
 
-// remember notes that the key has no value.
+// remember records that the key has no value.
 func (s *Shard) remember(e *entry) {
 	if s.o.Store == nil {
 		return
@@ -219,7 +219,7 @@ func (s *Shard) remember(e *entry) {
 	s.graves = append(s.graves, grave{string(e.key), e.seq})
 }
 
-// forgetRemoves drops what says that a key was removed, where the file says so too, and where nothing older can come from there.
+// forgetRemoves forgets removes that are synced, if nothing older of the key can still come from the file.
 func (s *Shard) forgetRemoves() {
 	for len(s.graves) > 0 {
 		g := s.graves[0]
@@ -235,18 +235,20 @@ func (s *Shard) forgetRemoves() {
 	s.graves = nil
 }
 
-// A stalled request is a write for which there is no memory now: what is there cannot be evicted before it is synced, or before its lease is
-// over. Nothing is polled while there are such requests.
+// A stalled request is a write for which there is no memory now: nothing can be evicted before it is synced, or
+// before its lease ends. Nothing is polled while there are stalled requests.
 type stalled struct {
 	r     reply
 	q     *request
 	until int64
 }
 
-// stallTime is how long a write waits for memory before it is refused. It is above the second that the file is behind at most.
+// stallTime is how long a write waits for memory before it is refused. It is above the second by which the file may
+// be behind.
 const stallTime = int64(1500 * time.Millisecond)
 
-// stall keeps a write that found no memory, to try again in the next sweep. It returns false if waiting would not help, or has not.
+// stall keeps a write that found no memory, to retry it in the next sweep. It returns false if waiting would not
+// help, or has not helped.
 func (s *Shard) stall(r reply, q request) bool {
 	if s.o.Store == nil || s.o.Store.Full() {
 		return false
@@ -280,8 +282,8 @@ func (s *Shard) retry() (worked bool) {
 
 const usedMark = 1
 
-// evict goes round the table like a clock's hand, until at least n bytes have become free or the hand has been everywhere. Items that
-// were used since it last came by stay.
+// evict passes over the table like a clock's hand, until at least n bytes have become free or the hand has passed
+// everything. Items used since the hand last passed stay.
 func (s *Shard) evict(n int) (any bool) {
 	if s.o.Store == nil && (!s.o.Evict || s.passive()) {
 		return false
@@ -296,7 +298,7 @@ func (s *Shard) evict(n int) (any bool) {
 			if s.evictOne(arena.Place(p)) {
 				any = true
 				if s.o.Store == nil {
-					break // a remove that is shown may let a request go on, which changes the chain
+					break // showing a remove may let a request continue, which changes the chain
 				}
 			}
 		}
@@ -316,7 +318,7 @@ func (s *Shard) evictOne(p arena.Place) bool {
 	}
 	if s.out != nil {
 		if _, changed := s.out.changed[string(it.Key)]; changed {
-			return false // the new owner is told of what the memory has
+			return false // the new owner receives the state in memory
 		}
 	}
 	if s.o.Store == nil {

@@ -9,8 +9,8 @@ import (
 
 var le = binary.LittleEndian
 
-// A change is what an entry of the log says to secondaries: the new state of a key, and the answer that the client gets, so that a secondary that
-// is promoted answers a repetition instead of applying it. Layout, integers little-endian:
+// A change is what an entry of the log tells secondaries: the new state of a key, and the client's answer, so that a
+// promoted secondary answers a repetition instead of applying it. Layout, with little-endian integers:
 //
 //	offset  size  field
 //	0       1     kind
@@ -19,22 +19,23 @@ var le = binary.LittleEndian
 //	4       4     size of the key
 //	8       8     version of the entry
 //	16      8     expiry
-//	24      8     client, 0 if no repetition is expected: the next four fields are 0 then, but those of the last two kinds
+//	24      8     client, 0 if no repetition is expected; then the next four fields are 0, too, except in the last
+//	        two kinds
 //	32      8     number of the client's write
-//	40      8     oldest number that the client has no answer to
-//	48      8     floor: below it the client's numbers may be of earlier entries, or of an earlier life
+//	40      8     oldest number to which the client has no answer
+//	48      8     floor: the client's numbers below it may be of earlier entries, or of an earlier life
 //	56      8     sum: the answer to an ADD
 //	64            key, value
 //
-// An item of another shard has its version there as the number. The range that is dropped is number and oldest.
+// In changeMoved the number is the item's version. In changeDrop number and oldest are the dropped range.
 type change struct {
 	kind uint8
 	guard.Item
-	entry  uint64 // version of the entry, 0 for the item's
+	entry  uint64 // version of the entry, 0: the item's
 	origin *origin
 }
 
-// An origin is who made a write.
+// An origin is the client's part of a write.
 type origin struct {
 	client, number, oldest, floor uint64
 	sum                           int64
@@ -44,10 +45,10 @@ type origin struct {
 const (
 	changePut     = 1 + iota
 	changeRemove  //
-	changeNothing // of no key: the end of a copy
-	changeForget  // of no key: the client is not known any more
+	changeNothing // without a key: the end of a copy
+	changeForget  // without a key: the client is forgotten
 	changeMoved   // an item that comes from another shard
-	changeDrop    // of no key: the shard has nothing of a range any more
+	changeDrop    // without a key: the shard no longer has anything of a range
 )
 
 const changeHead = 64

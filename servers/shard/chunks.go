@@ -8,30 +8,32 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// A value that is longer than an item may be lies in chunks, items of their own, which its key's item lists: a manifest. Clients write the
-// chunks and then the manifest; see package hydra. The shard knows no more of them than this:
+// A value that is longer than an item may be is stored in chunks, items of their own, which its key's item lists: a
+// manifest. Clients write the chunks and then the manifest; see package hydra. The shard's part is this:
 //
-//   - Whatever ends a manifest, a write, a remove, its expiry or eviction, is followed in the log by the removes of its chunks. So nobody finds
-//     a manifest whose chunks have been removed, and no crash brings one back: what is left of the log is a prefix.
-//   - A shard that has forgotten what a key had (the table is a cache of the file) lets a PUT replace it unseen. Then the chunks stay, as those do of
-//     a client that died before it wrote the manifest: hydra.Client.Sweep finds them.
+//   - The end of a manifest, by a write, a remove, expiry or eviction, is followed in the log by the removes of its
+//     chunks. So no client finds a manifest whose chunks have been removed, and no crash brings one back: a crash
+//     leaves a prefix of the log.
+//   - A shard that does not have a key's old item in memory (the table is a cache of the file) lets a PUT replace it
+//     unseen. Then the chunks stay, as do the chunks of a client that died before it wrote the manifest:
+//     hydra.Client.Sweep finds them.
 //
-// The alternative, clients that remove the chunks of what they have replaced, would leave those of a client that dies in between, and of what
-// expires.
+// The alternative, clients that remove the chunks of replaced values, would leave the chunks of a client that dies in
+// between, and of values that expire.
 
-// chunksOf returns the manifest that the item is, nil if it is none.
+// chunksOf returns the item's manifest, nil if the item is none.
 func chunksOf(it *guard.Item) *protocol.Manifest {
 	if it.Flags&guard.Manifest == 0 {
 		return nil
 	}
 	m := &protocol.Manifest{}
-	if m.Parse(it.Value) != nil { // a client has written what is no manifest
+	if m.Parse(it.Value) != nil { // a client has written an invalid manifest
 		return nil
 	}
 	return m
 }
 
-// removeChunks removes the chunks of a manifest that has come to its end; m may be nil.
+// removeChunks removes the chunks of a manifest that has ended; m may be nil.
 func (s *Shard) removeChunks(m *protocol.Manifest, key []byte) {
 	if m == nil {
 		return
@@ -39,7 +41,7 @@ func (s *Shard) removeChunks(m *protocol.Manifest, key []byte) {
 	for i := range m.Chunks() {
 		c := circle.Chunk{ID: m.ID, Index: i, Key: key}
 		k := c.Append(make([]byte, 0, circle.ChunkHead+len(key)))
-		if h := s.hash(k); s.serves(h) == protocol.StatusOK { // else Sweep finds it: a point of the circle lies between the two
+		if h := s.hash(k); s.serves(h) == protocol.StatusOK { // else a point of the circle lies between both, and Sweep finds the chunk
 			s.appendRemove(h, k, nil)
 		}
 	}

@@ -6,21 +6,22 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// forgetAfter is how long a client without a connection is remembered. Its rings are gone with the connection, so nothing of it can
-// arrive late; what it sends again later is refused by the floor.
+// forgetAfter is how long a client without a connection is remembered. Its rings are gone with the connection, so
+// none of its requests can arrive late; the floor refuses what it sends again later.
 const forgetAfter = 10 * time.Minute
 
-// A client is what makes its writes happen once.
+// A client has what is needed to apply its writes exactly once.
 //
-//   - A number that has an outcome is answered with it, never decided again.
-//   - An outcome that is an entry (logged) is known to all who may ever reign. One that is not, a refusal as a rule, tells what was read, and nobody
-//     else knows it: who reigns next may apply the write. So it is answered within tenure only, however often it is asked for, and no copy brings it.
-//   - low is the highest "oldest" that the client has named: all below has been answered, so the outcomes are forgotten, and what comes
-//     with such a number is a try that came late, which is refused.
-//   - floor is what the client's hello named as its next number when this life of the shard met the client: below it the client may have sent
-//     writes to an earlier life, or to this one before it had forgotten the client. Where an entry comes first, of a primary, it is what the
-//     entry says: no earlier entry has a number from it on.
-//   - high is the highest number of an entry that this life knows of.
+//   - A number that has an outcome is answered with it, and never decided again.
+//   - An outcome that is an entry (logged) is known to every later primary. An outcome that is no entry, usually a
+//     refusal, reports a state that was read, and is known only here: the next primary may apply the write. So it is
+//     answered within tenure only, however often the client asks, and copies do not include it.
+//   - low is the highest "oldest" that the client has named: all numbers below have been answered, so their outcomes
+//     are forgotten, and a request with such a number is a late repetition, which is refused.
+//   - floor is the next number in the client's hello when this life of the shard met the client: below it the client
+//     may have sent writes to an earlier life, or to this one before it forgot the client. If the client first
+//     appears in an entry of a primary, floor is the one in the entry: no earlier entry has a number from it on.
+//   - high is the highest number in an entry that this life knows.
 type client struct {
 	id       uint64
 	conns    int
@@ -31,11 +32,11 @@ type client struct {
 	outcomes map[uint64]outcome
 }
 
-// An outcome is the answer to a number. It counts once the entry that it rests on is shown.
+// An outcome is the answer to a number. It is valid once entry seq is shown.
 type outcome struct {
 	seq    uint64
 	status protocol.Status
-	logged bool // the entry seq says it, with the number
+	logged bool // entry seq has the number and this outcome
 	body   protocol.Written
 }
 
@@ -55,14 +56,14 @@ func (s *Shard) part(cl *client) {
 	cl.left = s.now
 }
 
-// forgetClients drops, once a minute, those that have been away for long.
+// forgetClients forgets, once a minute, clients that have been away for forgetAfter.
 func (s *Shard) forgetClients() {
 	if s.now-s.swept < int64(time.Minute) {
 		return
 	}
 	s.swept = s.now
 	if s.passive() || s.closed() {
-		return // the primary says whom to forget
+		return // the primary decides which clients to forget
 	}
 	for id, cl := range s.clients {
 		if cl.conns == 0 && s.now-cl.left >= int64(forgetAfter) {
@@ -74,11 +75,11 @@ func (s *Shard) forgetClients() {
 	}
 }
 
-// unused returns a number that neither the client's entries so far have, nor any above it. A member whose life begins behind some of them, with its
-// file, does not know their answers: it refuses what is below.
+// unused returns a number such that no entry of the client so far has it or a higher one. A member whose life begins,
+// with its file, after some of the entries does not know their answers: it refuses lower numbers.
 func (cl *client) unused() uint64 { return max(cl.floor, cl.low, cl.high+1) }
 
-// answered notes what the client has, and forgets what it will not ask for again.
+// answered records that the client has all answers below oldest, and forgets them.
 func (cl *client) answered(oldest uint64) {
 	if oldest <= cl.low {
 		return

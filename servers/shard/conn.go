@@ -8,10 +8,11 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// largeBody is where a body is served from where it was received, and nothing else is polled before that, instead of being copied.
+// largeBody is the size above which a body is not copied: it is served where it was received, and nothing else is
+// polled before.
 const largeBody = 16 << 10
 
-// Conn is what the shard needs of a connection; see package wire.
+// Conn is the part of a connection that the shard needs; see package wire.
 type Conn interface {
 	Begin(max int) ([]byte, error)
 	End(h *wire.Header, body []byte)
@@ -21,16 +22,16 @@ type Conn interface {
 	Close() error
 }
 
-// A conn is a connection, and what is on its way out.
+// A conn is a connection and its outgoing answers.
 type conn struct {
 	Conn
 	client *client
 	denied bool // AUTH has to come first
 	proof  [protocol.ProofSize]byte
-	held   []heldAnswer // answers for which the peer has no room yet: nothing is received before they are gone
+	held   []heldAnswer // answers for which the peer has no room: nothing is received before they are sent
 	ended  bool
-	once   bool // no write comes twice, so none is remembered
-	direct bool // the answer that is being made lies in the ring's memory
+	once   bool // no write is repeated, so none is remembered
+	direct bool // the answer under construction is in the ring's memory
 }
 
 type heldAnswer struct {
@@ -38,25 +39,25 @@ type heldAnswer struct {
 	body []byte
 }
 
-// A message is a request that was polled.
+// A message is a polled request.
 type message struct {
 	c     *conn
 	id    uint64
 	op    protocol.Op
 	flags protocol.Flags
 	body  []byte
-	key   bool   // it is a request to one key,
-	hash  uint64 // which has this hash
-	parts Parts  // of a request that did not travel; nil
+	key   bool   // a request for one key,
+	hash  uint64 // the key's hash
+	parts Parts  // a request that was not encoded; else nil
 }
 
-// Greeting is what a connection's hello has said.
+// Greeting has the fields of a connection's hello.
 type Greeting struct {
 	Client uint64
 	Next   uint64                   // the client's next number
 	Auth   bool                     // AUTH has to come first,
 	Proof  [protocol.ProofSize]byte // with this proof
-	Once   bool                     // the client sends each request once, as it cannot lose the answer while the shard lives
+	Once   bool                     // the client sends each request once, because it cannot lose the answer while the shard lives
 }
 
 // Attach adds a connection. The shard's thread calls it, between two sweeps.
@@ -64,10 +65,10 @@ func (s *Shard) Attach(c Conn, g Greeting) {
 	s.conns = append(s.conns, &conn{Conn: c, client: s.meet(g.Client, g.Next), denied: g.Auth, proof: g.Proof, once: g.Once})
 }
 
-// Connections returns how many connections the shard has.
+// Connections returns the number of connections.
 func (s *Shard) Connections() int { return len(s.conns) }
 
-// poll drops the connections that have ended, and receives up to 16 messages of each of the others.
+// poll drops ended connections, and receives up to pollsPerConn messages from each of the others.
 func (s *Shard) poll() {
 	ended := false
 	for _, c := range s.conns {
@@ -78,7 +79,7 @@ func (s *Shard) poll() {
 		s.dropEnded()
 	}
 	if s.o.Log != nil && (s.o.Log.Waits() || s.closed()) {
-		return // a member has to take what there is
+		return // a member has to take the entries first
 	}
 	if s.o.Store != nil && s.failed == nil && (s.o.Store.Backlog() > maxBacklog || s.waiting+len(s.scans) > maxWaiting) {
 		return
@@ -116,8 +117,8 @@ func (s *Shard) poll() {
 	}
 }
 
-// dropEnded forgets the connections that have ended, and takes their scans back: a client that has given up connects and asks again, and the file
-// would be read for nobody while it waits.
+// dropEnded forgets ended connections, and withdraws their scans: a client that has given up connects and asks again,
+// and the file would be read for nobody.
 func (s *Shard) dropEnded() {
 	s.dropScans(func(q *scan) bool { return q.r.c.ended })
 	for _, c := range s.conns {
@@ -131,14 +132,14 @@ func (s *Shard) dropEnded() {
 	s.first = 0
 }
 
-// flush sends what was held back, and all that has been answered in this sweep.
+// flush sends answers that were held back, and all answers of this sweep.
 func (s *Shard) flush() (worked bool) {
 	for _, c := range s.conns {
 		for len(c.held) > 0 && !c.ended {
 			a := &c.held[0]
 			b, err := c.Begin(len(a.body))
 			if err != nil {
-				break // ErrAgain, or the connection has ended, which poll finds
+				break // ErrAgain, or the connection has ended, which poll notices
 			}
 			c.End(&a.h, append(b, a.body...))
 			*a = heldAnswer{}
@@ -150,7 +151,7 @@ func (s *Shard) flush() (worked bool) {
 	return worked
 }
 
-// holding says whether answers wait for room at a peer. Nobody wakes the shard when there is room.
+// holding reports whether answers wait for room at a peer. Nothing wakes the shard when there is room.
 func (s *Shard) holding() bool {
 	for _, c := range s.conns {
 		if len(c.held) > 0 && !c.ended {
@@ -160,7 +161,7 @@ func (s *Shard) holding() bool {
 	return false
 }
 
-// A reply is where an answer goes: to a request of a connection, or to a part of a batch, or of Parts.
+// A reply is the destination of an answer: a request of a connection, or a part of a batch or of Parts.
 type reply struct {
 	c     *conn
 	id    uint64
@@ -170,22 +171,23 @@ type reply struct {
 	part  int
 }
 
-// A batch gathers the answers to its parts, encoded as they go out, in the order in which they are given.
+// A batch gathers the answers to its parts, encoded for sending, in the order in which they are given.
 type batch struct {
 	r     reply
 	out   []byte
 	parts []span // of out, by part
 	left  int
-	mixed bool // the order is not that of the parts
+	mixed bool // answers were not given in the order of the parts
 }
 
-// A span is where the answer to a part lies.
+// A span is the place of a part's answer in out.
 type span struct{ from, to int }
 
-// partRoom is what every part of an answer has room for, beyond the value of a GET: its head, the answer to a write, and padding.
+// partRoom is the room that every part of an answer needs besides the value of a GET: its head, the answer to a
+// write, and padding.
 const partRoom = 32
 
-// begin returns memory for an answer of n bytes at most; end sends it.
+// begin returns memory for an answer of at most n bytes; end sends it.
 func (s *Shard) begin(r reply, n int) []byte {
 	c := r.c
 	c.direct = false
@@ -232,12 +234,12 @@ func (s *Shard) end(r reply, flags protocol.Flags, status protocol.Status, body 
 	r.c.held = append(r.c.held, heldAnswer{s.header, body})
 }
 
-// partHead is where the body of a part begins.
+// partHead is the size of a part's head.
 const partHead = 8
 
-// endPart keeps the answer to a part, whose body begin has given the memory of; the last one sends them all. A value for which the answer
-// has no room is left out: whoever asked has to ask for it alone. The answer to a write always has room, as what was applied must not
-// be denied.
+// endPart keeps the answer to a part, whose body is in the memory that begin returned; the last part sends all. A
+// value for which the answer has no room is left out: the client has to ask for it alone. The answer to a write
+// always has room, because an applied write must not be denied.
 func (s *Shard) endPart(r reply, flags protocol.Flags, status protocol.Status, body []byte) {
 	b := r.batch
 	start := len(b.out)
@@ -265,7 +267,7 @@ func (s *Shard) endPart(r reply, flags protocol.Flags, status protocol.Status, b
 	}
 }
 
-// batchKeep is how much memory a batch that is kept to be used again may have.
+// batchKeep is the largest buffer of a batch, in bytes, that is kept for reuse.
 const batchKeep = 64 << 10
 
 // newBatch returns a batch of n parts.

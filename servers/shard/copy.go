@@ -11,14 +11,17 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A copy of a shard begins with a header: the base of versions and the answers of all clients that are entries, as of the entry behind which the log brings
-// all. Then come pieces: the items of a range of hashes, as they were at that entry or later.
+// A copy of a shard begins with a header: the base of versions, and those answers of all clients that are entries, as
+// of the entry after which the log supplies everything. Then come pieces: the items of a range of hashes, as of that
+// entry or later.
 //
-//	header:  base u64 | clients u64 | for each: id, low, floor, answers u64 | for each answer: number, seq, version, sum, 0 u64
-//	piece:   for each item: size of the key u32 | of the value u32 | flags u16 | 0 u16 | 0 u32 | version, expiry u64 | key | value
+//	header:  base u64 | clients u64 | for each: id, low, floor, answers u64 | for each answer: number, seq,
+//	         version, sum, 0 u64
+//	piece:   for each item: size of the key u32 | of the value u32 | flags u16 | 0 u16 | 0 u32 | version, expiry
+//	         u64 | key | value
 const (
 	copyItemHead = 32
-	copyMost     = 4 << 20 // bytes of a piece of several items: one item has little more than that
+	copyMost     = 4 << 20 // bytes of a piece with several items; a single item is little longer
 	answerSize   = 40
 	clientSize   = 32
 )
@@ -76,7 +79,7 @@ func (s *Shard) takeHeader(seq uint64, b []byte) error {
 		for range n {
 			number, o := word(), outcome{seq: word(), logged: true, body: protocol.Written{Version: word(), Sum: int64(word())}}
 			cl.high = max(cl.high, number)
-			if word() == 0 { // earlier versions had a status here, and brought refusals too
+			if word() == 0 { // earlier versions had a status here, and sent refusals too
 				cl.outcomes[number] = o
 			}
 		}
@@ -91,7 +94,8 @@ func appendCopied(b []byte, it *guard.Item) []byte {
 	return append(append(b, it.Key...), it.Value...)
 }
 
-// Piece implements replica.Source. From the table if that has all, else from the file, once the file has the entry.
+// Piece implements replica.Source. It takes the piece from the table if that is complete, else from the file, once
+// the file has entry behind.
 func (m *source) Piece(name string, behind, from uint64) (body []byte, next uint64, last, ok bool) {
 	s := (*Shard)(m)
 	p := s.pieces[name]
@@ -131,14 +135,15 @@ func (m *source) Piece(name string, behind, from uint64) (body []byte, next uint
 	return body, p.came.Last + 1, p.came.Last == math.MaxUint64, true
 }
 
-// cut reports whether item i begins another piece: one of its own hash, when there is enough in this one, or too much with the item.
+// cut reports whether item i begins another piece: it has another hash than the item before it, and this piece is
+// long enough, or would become too long.
 func cut(body []byte, list []hashed, i int) bool {
 	it := &list[i]
 	much := len(body) >= copyBytes || len(body)+copyItemHead+len(it.Key)+len(it.Value) > copyMost
 	return much && len(body) > 0 && (i == 0 || list[i-1].hash != it.hash)
 }
 
-// pieceForCopy takes a piece of the file that was asked for by Piece.
+// pieceForCopy takes a piece of the file that Piece has requested.
 func (s *Shard) pieceForCopy(p *store.Piece) bool {
 	for _, c := range s.pieces {
 		if c.id == p.ID {
@@ -184,7 +189,7 @@ func (m *merged) Piece(b []byte) bool {
 	return true
 }
 
-// takePiece installs the items of a piece. A key that an entry has changed meanwhile is newer here.
+// takePiece installs the items of a piece, except keys that an entry has changed meanwhile.
 func (s *Shard) takePiece(b []byte) error {
 	for len(b) > 0 {
 		it, _, rest, err := cutCopied(b)
@@ -199,7 +204,7 @@ func (s *Shard) takePiece(b []byte) error {
 	return nil
 }
 
-// cutCopied decodes the first item of a piece, and returns what is behind it.
+// cutCopied decodes the first item of a piece, and returns the bytes behind it.
 func cutCopied(b []byte) (it guard.Item, flags uint64, rest []byte, err error) {
 	if len(b) < copyItemHead || uint64(len(b)-copyItemHead) < uint64(le.Uint32(b))+uint64(le.Uint32(b[4:])) {
 		return it, 0, nil, fmt.Errorf("shard: a piece of a copy is cut off")
@@ -218,7 +223,7 @@ func (s *Shard) takeCopied(it *guard.Item) error {
 		return nil
 	}
 	if old, ok := s.table.Find(h, it.Key); ok && s.item(arena.Place(old)).Version >= it.Version {
-		return nil // of a piece that has come before in part
+		return nil // of a piece that has been installed in part before
 	}
 	n := guard.Size(len(it.Key), len(it.Value))
 	p, err := s.arena.Alloc(n)
@@ -230,7 +235,7 @@ func (s *Shard) takeCopied(it *guard.Item) error {
 			Version: it.Version, Expiry: it.Expiry, Flags: it.Flags, Key: it.Key, Value: it.Value,
 		}})
 	}
-	if err != nil { // it is in the file, where requests find it
+	if err != nil { // the file has the item, where requests find it
 		s.complete, s.evicted = false, true
 		return nil
 	}

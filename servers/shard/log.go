@@ -11,31 +11,31 @@ import (
 	"flashdbm/servers/store"
 )
 
-// log is the entries that have been decided and are not shown yet, and the numbers of all.
+// log has the entries that have been decided and are not shown yet, and the numbers of entries.
 type log struct {
 	seq     uint64 // newest entry
-	shown   uint64 // newest entry that the table shows
+	shown   uint64 // newest entry shown
 	pending []entry
-	spare   []entry           // memory for pending when that has become empty
+	spare   []entry           // memory for pending, once pending is empty
 	newest  map[uint64]uint64 // by hash of the key: the newest pending entry
-	showing bool              // commit is at work, further up the stack
+	showing bool              // commit is running, further up the stack
 }
 
 // An entry is one change that is not shown yet.
 type entry struct {
 	seq      uint64
-	before   uint64 // the newest older pending entry of the same hash, 0 if there was none
+	before   uint64 // the newest older pending entry of the same hash, 0: none
 	hash     uint64
 	remove   bool
 	empty    bool        // it changes no key
-	drops    bool        // the shard has nothing any more from hash to guardian
-	key      []byte      // of a remove
-	place    arena.Place // of the item, if it is no remove
-	guardian uint64      // that the item is shown with
+	drops    bool        // the shard drops all hashes from hash to guardian
+	key      []byte      // in a remove
+	place    arena.Place // of the item; unused in a remove
+	guardian uint64      // with which the item is shown
 	waiters  []waiter
 }
 
-// A waiter is an answer that rests on an entry, or a request that looks again once the entry is shown.
+// A waiter is an answer that depends on an entry, or a request that is served again once the entry is shown.
 type waiter struct {
 	r       reply
 	again   *request
@@ -81,7 +81,8 @@ func (s *Shard) append(e entry) uint64 {
 	return e.seq
 }
 
-// appendPut decides that the key has the value from now on. The item is built, and shown to nobody yet. On an error nothing was decided.
+// appendPut decides that the key has the value from now on. It builds the item without showing it. If it returns an
+// error, nothing was decided.
 func (s *Shard) appendPut(h uint64, it *guard.Item, from *origin) (seq uint64, err error) {
 	n := guard.Size(len(it.Key), len(it.Value))
 	if s.o.Store != nil && !s.o.Store.Fits(n) || s.Reign() != nil && !s.Reign().Fits(n) {
@@ -111,7 +112,7 @@ func (s *Shard) appendPut(h uint64, it *guard.Item, from *origin) (seq uint64, e
 			Version: it.Version, Expiry: it.Expiry, Flags: it.Flags, Key: it.Key, Value: it.Value,
 		}})
 	}
-	if atOnce { // it is committed, and nothing is before it
+	if atOnce { // committed, and no entry is before it
 		s.show(&e)
 		s.shown = e.seq
 		s.completed()
@@ -119,7 +120,7 @@ func (s *Shard) appendPut(h uint64, it *guard.Item, from *origin) (seq uint64, e
 	return e.seq, nil
 }
 
-// appendRemove decides that the key has no value from now on. The key is kept.
+// appendRemove decides that the key has no value from now on. It keeps key.
 func (s *Shard) appendRemove(h uint64, key []byte, from *origin) (seq uint64) {
 	seq = s.append(entry{hash: h, remove: true, key: key})
 	if s.o.Log != nil {
@@ -131,7 +132,7 @@ func (s *Shard) appendRemove(h uint64, key []byte, from *origin) (seq uint64) {
 	return seq
 }
 
-// appendNothing appends an entry that no table shows.
+// appendNothing appends an entry that changes nothing in the table.
 func (s *Shard) appendNothing(c *change) (seq uint64) {
 	seq = s.append(entry{empty: true})
 	c.Version = s.base + seq
@@ -142,7 +143,7 @@ func (s *Shard) appendNothing(c *change) (seq uint64) {
 	return seq
 }
 
-// committed returns the newest entry that is committed.
+// committed returns the newest committed entry.
 func (s *Shard) committed() uint64 {
 	if s.o.Log != nil {
 		return s.agreed()
@@ -153,10 +154,10 @@ func (s *Shard) committed() uint64 {
 	return s.seq
 }
 
-// commit shows what is committed and gives the answers that waited for it.
+// commit shows committed entries and sends the answers that waited for them.
 func (s *Shard) commit() (worked bool) {
 	if s.showing || s.failed != nil {
-		return false // the loop that is at work goes on with what has been appended
+		return false // the running loop also handles entries appended since
 	}
 	s.showing = true
 	for len(s.pending) > 0 && s.pending[0].seq <= s.committed() {
@@ -187,8 +188,8 @@ func (s *Shard) commit() (worked bool) {
 	return worked
 }
 
-// show makes the entry what the table and the guardians say. The order is that of invariant 3: a Read that finds the new item begins or
-// goes on after the old one has stopped to be current.
+// show makes the entry visible in the table and the guardians. The order is that of invariant 3: a Read that finds
+// the new item current begins or continues after the old one has ceased to be.
 func (s *Shard) show(e *entry) {
 	var b []byte // the new item
 	key := e.key
@@ -236,10 +237,10 @@ func (s *Shard) show(e *entry) {
 	}
 }
 
-// shows is called where one-sided Reads may see the middle of what shows an entry.
+// shows is called at moments at which one-sided Reads may observe a half-shown entry.
 func (s *Shard) shows(e *entry) {
 	if s.between != nil {
-		s.between(*e) // a copy: what takes a pointer here would have each entry allocated
+		s.between(*e) // a copy: a pointer would make each entry escape to the heap
 	}
 }
 
@@ -264,14 +265,14 @@ func (s *Shard) wait(seq uint64, w waiter) {
 	e.waiters = append(e.waiters, w)
 }
 
-// room returns a block for an item of n bytes. If there is none, items that are not needed in memory make room.
+// room returns a block for an item of n bytes. If none is free, it evicts items.
 func (s *Shard) room(n int) (arena.Place, error) {
 	p, err := s.arena.Alloc(n)
 	if err == nil || !errors.Is(err, arena.ErrFull) {
 		return p, err
 	}
 	s.arena.Reap(s.now, 1<<20)
-	for range 3 { // the hand has to come round to what it has marked, and a block of the right size may need several to go
+	for range 3 { // the hand has to return to items that it has marked, and a block of the right size may take several evictions
 		if p, err = s.arena.Alloc(n); err == nil {
 			return p, nil
 		}

@@ -8,99 +8,104 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// moving is what a shard has of the parts of the circle that go from one shard to another. See doc.go for the rules.
+// moving is the shard's state of moves of parts of the circle. See doc.go for the rules.
 type moving struct {
-	view    *View  // nil: the shard owns all
-	reignAt uint64 // revision of the record that this reign began with
-	out     *mover // what goes from this shard; nil: nothing
-	hidden  bool   // items that are current may have a guardian of 0
+	view    *View  // nil: the shard owns all hashes
+	reignAt uint64 // revision of the record with which this reign began
+	out     *mover // the move from this shard; nil: none
+	hidden  bool   // current items may have a guardian of 0
 
-	arriving []replica.Link      // of old owners that have not said yet what they bring
-	in       map[uint32]*arrival // what comes to this shard, by old owner
+	arriving []replica.Link      // of old owners that have not announced a part yet
+	in       map[uint32]*arrival // arrivals at this shard, by old owner
 
-	tidy   *walk // over what is another shard's, and dropped
+	tidy   *walk // over the hashes of other shards, which are dropped
 	tidied uint64
 
-	drops []drop // since a load or a copy began that is under way
+	drops []drop // during the load or copy under way
 }
 
-// How far the old owner is with a move.
+// The progress of the old owner with a move.
 type movePhase uint8
 
 const (
-	moveApart  movePhase = iota // there is no link to the new owner
-	moveBegins                  // the new owner drops what it has of the part
-	moveCopies                  // the items are brought, and then what has changed since
+	moveApart  movePhase = iota // no link to the new owner
+	moveBegins                  // the new owner drops its content of the part
+	moveCopies                  // items are sent, and then the keys that have changed since
 	moveHides                   // no pointer into the part is given any more, and the guardians become 0
-	moveSyncs                   // all is brought but what changes now; the new owner's members sync it
-	moveCloses                  // nothing of the part is read or decided. What was decided is shown, and brought
-	moveAsks                    // the circle is proposed in which the part is the new owner's
+	moveSyncs                   // everything has been sent except present changes; the new owner's members sync it
+	moveCloses                  // nothing of the part is read or decided. Decided entries are shown, and sent
+	moveAsks                    // the assignment in which the part belongs to the new owner is proposed
 )
 
 func (p movePhase) String() string {
 	return [...]string{"connects", "begins", "copies", "hides", "syncs", "closes", "hands over"}[p]
 }
 
-// The messages between the two primaries of a move. They travel as package replica's.
+// The messages between the two primaries of a move. They have the form of package replica's messages.
 const (
-	moveBegin  replica.Kind = 32 + iota // (old to new) Seq: the old owner, Term: its primary's, Pos: above all versions that it will give, Synced: the change
-	moveReady                           // (new to old) nothing of the part is left
-	moveItems                           // (old to new) Seq: number of the message; Body: items
-	moveTaken                           // (new to old) Seq
-	moveMark                            // (old to new) Seq: number of the mark; with moveDurable in Flags
-	moveMarked                          // (new to old) Seq; Term: of the new owner's primary. All items before the mark are committed
+	// moveBegin: (old to new) Seq: the old owner, Term: its primary's, Pos: above all versions that it will assign,
+	// Synced: Assignment.Change
+	moveBegin  replica.Kind = 32 + iota
+	moveReady               // (new to old) nothing of the part is left
+	moveItems               // (old to new) Seq: number of the message; Body: items
+	moveTaken               // (new to old) Seq
+	moveMark                // (old to new) Seq: number of the mark; with moveDurable in Flags
+	moveMarked              // (new to old) Seq; Term: of the new owner's primary. All items before the mark are committed
 )
 
 // moveDurable asks for a mark that all members have synced.
 const moveDurable uint8 = 1
 
 const (
-	// moveWindow is how many messages of items may be on their way. With 1 each waits for the last one's answer; with more the new owner's
-	// clients wait longer for their turn.
+	// moveWindow is the most messages of items under way. 1: each message waits for the answer to the last one. More:
+	// the new owner's clients wait longer for their turn.
 	moveWindow = 4
-	// moveAgain is how soon a link is tried again, and moveLater how soon a part is closed again that could not be handed over in time.
+	// moveAgain is the pause before a link is retried, and moveLater the pause before a part is closed again that
+	// could not be handed over in time.
 	moveAgain = int64(100 * time.Millisecond)
 	moveLater = int64(time.Second)
-	// moveClosed is how long a part may be closed before it is proposed: longer, and clients notice; shorter, and a slow sync makes it try again.
+	// moveClosed is how long a part may be closed before it is proposed. Longer: clients notice. Shorter: a slow sync
+	// causes a retry.
 	moveClosed = int64(300 * time.Millisecond)
-	// moveSynced is how old what all members have synced may be when the part is closed: what async mode may lose anyway.
+	// moveSynced is how old the newest state that all members have synced may be when the part is closed: as much as
+	// async mode may lose anyway.
 	moveSynced = int64(time.Second)
-	// movePropose is how soon a change whose outcome is unknown is proposed again.
+	// movePropose is the interval at which a change with unknown outcome is proposed again.
 	movePropose = int64(100 * time.Millisecond)
-	// moveFew is how many keys may have changed and not be brought yet when the next phase begins.
+	// moveFew is the number of changed keys not sent yet below which the next phase begins.
 	moveFew = 64
-	// moveMany is how many changes are kept while items are copied; then what has changed is brought first. More take memory, some 50 bytes and the
-	// key each; with fewer, keys that change often are brought more often.
+	// moveMany is the most changes that are kept while items are copied; then changed keys are sent first. More: more
+	// memory, some 50 bytes and the key for each. Fewer: keys that change often are sent more often.
 	moveMany = 1 << 14
 )
 
-// A mover is what goes from this shard to another one, as the old owner's primary sees it.
+// A mover is a move from this shard to another one, as the old owner's primary sees it.
 type mover struct {
 	circle.Move
 	change uint64 // of the assignment
 	phase  movePhase
 	link   replica.Link
 	dials  bool
-	again  int64 // nothing new is tried before
+	again  int64 // the next attempt begins no earlier
 
 	copy    *walk
-	hide    uint64            // what is before this hash is hidden
-	hideAt  int               // number of the range that it is in
-	changed map[string]uint64 // keys that have changed and were not brought since: the number of the last change
-	order   []changedKey      // of their changes, the oldest first; what is not the last change of its key does not count
+	hide    uint64            // hashes below it are hidden
+	hideAt  int               // index of the range in which it lies
+	changed map[string]uint64 // keys that have changed and were not sent since, and the number of their last change
+	order   []changedKey      // of changes, the oldest first; only the last change of a key counts
 	changes uint64
-	bodies  [][]byte // to be sent
-	items   uint64   // brought so far
-	sent    uint64   // messages
-	taken   uint64
-	mark    uint64 // number of the last mark
-	wants   uint64 // the mark whose answer is waited for; 0: none is
+	bodies  [][]byte // bodies to be sent; the last one may be under construction
+	items   uint64   // sent so far
+	sent    uint64   // messages sent
+	taken   uint64   // messages taken
+	mark    uint64   // number of the last mark
+	wants   uint64   // the mark whose answer is awaited; 0: none
 	markAt  int64
 	closed  int64  // when the part was closed
-	behind  uint64 // newest entry then
+	behind  uint64 // newest entry at that time
 	term    uint64 // of the new owner's reign that has everything
-	asked   int64  // when the circle was proposed last
-	askedOf uint64 // view that it was proposed from
+	asked   int64  // when the assignment was last proposed
+	askedOf uint64 // revision of the view from which it was proposed
 }
 
 type changedKey struct {
@@ -108,8 +113,8 @@ type changedKey struct {
 	number uint64
 }
 
-// endMoves gives up what the primary has under way. What was proposed is settled for whoever reigns next: by its record, proposals of this reign have
-// failed or their outcome is known.
+// endMoves abandons the primary's moves. The next primary knows the outcome of proposals: by the revision of its
+// record, this reign's proposals have failed or taken effect.
 func (s *Shard) endMoves() {
 	if s.out != nil {
 		s.out.disconnect()
@@ -133,7 +138,7 @@ func (m *mover) disconnect() {
 	m.phase = moveApart
 }
 
-// move goes on with all moves of a primary that serves.
+// move advances all moves of a primary that serves.
 func (s *Shard) move() (worked bool) {
 	if !s.fresh() {
 		return false
@@ -143,7 +148,7 @@ func (s *Shard) move() (worked bool) {
 	return s.tidyUp() || worked
 }
 
-// moveOut goes on with what goes from this shard.
+// moveOut advances the move from this shard.
 func (s *Shard) moveOut() (worked bool) {
 	if s.out == nil {
 		for _, m := range s.view.moves {
@@ -156,7 +161,8 @@ func (s *Shard) moveOut() (worked bool) {
 	}
 	m := s.out
 	switch now := s.view.move(m.Pair); {
-	case now == nil || now.Moved || s.view.Circle.Change != m.change: // it is the other one's; or it stays, and no proposal is from this circle (invariant 16)
+	// the part is the other shard's; or it stays, and no proposal was made from this assignment (invariant 16)
+	case now == nil || now.Moved || s.view.Circle.Change != m.change:
 		m.disconnect()
 		s.out = nil
 		return true
@@ -182,7 +188,7 @@ func (s *Shard) moveOut() (worked bool) {
 	}
 	worked = m.send() || worked
 	switch {
-	case m.phase == moveCloses && s.now-m.closed > moveClosed: // nothing was proposed, so it may be served again
+	case m.phase == moveCloses && s.now-m.closed > moveClosed: // nothing was proposed, so the part may be served again
 		m.phase, m.again, m.wants, worked = moveSyncs, s.now+moveLater, 0, true
 	case m.wants != 0 || len(m.bodies) > 0:
 	case m.phase == moveSyncs && s.now >= m.again:
@@ -193,7 +199,7 @@ func (s *Shard) moveOut() (worked bool) {
 	return worked
 }
 
-// send sends as many messages as the window takes.
+// send sends as many messages as the window allows.
 func (m *mover) send() (worked bool) {
 	for len(m.bodies) > 0 && m.sent-m.taken < moveWindow {
 		m.sent++
@@ -204,7 +210,8 @@ func (m *mover) send() (worked bool) {
 	return worked
 }
 
-// MoveDial returns the shard whose primary a link is needed to, and what takes the link; nil says that there is no connection now.
+// MoveDial returns the shard to whose primary a link is needed, and the function that takes the link; nil says that
+// there is no connection now.
 func (s *Shard) MoveDial() (to uint32, linked func(replica.Link)) {
 	m := s.out
 	if m == nil || m.phase != moveApart || m.dials || s.now < m.again || s.Reign() == nil || !s.fresh() || s.passive() {
@@ -225,13 +232,13 @@ func (s *Shard) MoveDial() (to uint32, linked func(replica.Link)) {
 	}
 }
 
-// beginMove begins to bring the part to the new owner's primary, from the first item on.
+// beginMove begins to send the part to the new owner's primary, from the first item on.
 func (s *Shard) beginMove(m *mover, l replica.Link) {
 	*m = mover{Move: m.Move, change: m.change, link: l, phase: moveBegins, changed: map[string]uint64{}}
 	l.Send(&replica.Message{Kind: moveBegin, Seq: uint64(s.o.Shard), Term: s.Reign().Term(), Pos: s.base + s.seq + reignGap, Synced: m.change})
 }
 
-// hearMove takes what the new owner has said.
+// hearMove handles the new owner's messages.
 func (s *Shard) hearMove(m *mover) (worked bool) {
 	for {
 		msg, ok := m.link.Receive()
@@ -245,7 +252,7 @@ func (s *Shard) hearMove(m *mover) (worked bool) {
 		case msg.Kind == moveTaken && msg.Seq > m.taken && msg.Seq <= m.sent:
 			m.taken = msg.Seq
 		case msg.Kind == moveMarked && msg.Seq <= m.mark:
-			if msg.Seq == m.wants { // else it is of a part that was opened again
+			if msg.Seq == m.wants { // else the answer is from before the part was opened again
 				m.wants = 0
 				s.heardMark(m, msg.Term)
 			}
@@ -261,7 +268,7 @@ func (s *Shard) hearMove(m *mover) (worked bool) {
 	return worked
 }
 
-// heardMark goes on where the new owner has all before the last mark.
+// heardMark continues once the new owner has everything before the last mark.
 func (s *Shard) heardMark(m *mover, term uint64) {
 	switch m.phase {
 	case moveSyncs:
@@ -279,7 +286,7 @@ func (m *mover) sendMark(flags uint8, now int64) {
 	m.link.Send(&replica.Message{Kind: moveMark, Flags: flags, Seq: m.mark})
 }
 
-// copyMove brings the next items.
+// copyMove sends the next items.
 func (s *Shard) copyMove(m *mover) (worked bool) {
 	if m.sent-m.taken >= moveWindow || len(m.bodies) > 0 {
 		return false
@@ -298,9 +305,9 @@ func (s *Shard) copyMove(m *mover) (worked bool) {
 	return true
 }
 
-// note keeps in mind that a key has changed. It is called when the entry is shown. Keys are brought in the order of their last changes: where a
-// crash of all members loses the end of the new owner's log, what is left of the last second is not what was written later without what was
-// written before.
+// note records that a key has changed. It is called when the entry is shown. Keys are sent in the order of their last
+// changes: if a crash of all members loses the end of the new owner's log, no later write of the last second survives
+// without the earlier ones.
 func (m *mover) note(key []byte) {
 	if m.changed == nil {
 		return
@@ -311,7 +318,7 @@ func (m *mover) note(key []byte) {
 	m.order = append(m.order, changedKey{k, m.changes})
 }
 
-// gatherChanged makes messages of keys that have changed: what they have now.
+// gatherChanged makes messages of the present state of changed keys.
 func (s *Shard) gatherChanged(m *mover) {
 	for len(m.order) > 0 && len(m.bodies) < moveWindow {
 		k := m.order[0]
@@ -324,7 +331,7 @@ func (s *Shard) gatherChanged(m *mover) {
 		}
 		delete(m.changed, k.key)
 		key := []byte(k.key)
-		if p, ok := s.table.Find(s.hash(key), key); ok { // what has changed is not evicted before it is brought
+		if p, ok := s.table.Find(s.hash(key), key); ok { // a changed key is not evicted before it is sent
 			it := s.itemAt(p)
 			m.add(&it, 0)
 		} else {
@@ -334,10 +341,10 @@ func (s *Shard) gatherChanged(m *mover) {
 	m.cut()
 }
 
-// copyRemoved stands among the flags of a copied item that says that its key has no value.
+// copyRemoved is the flag of a copied item that says that its key has no value.
 const copyRemoved = 1 << 16
 
-// add adds an item to the body that is being made: the last one, unless it is cut.
+// add adds an item to the body under construction: the last one, unless it is cut.
 func (m *mover) add(it *guard.Item, flags uint64) {
 	n := len(m.bodies)
 	size := copyItemHead + len(it.Key) + len(it.Value)
@@ -354,7 +361,7 @@ func (m *mover) add(it *guard.Item, flags uint64) {
 	m.items++
 }
 
-// cut ends the body that is being made.
+// cut ends the body under construction.
 func (m *mover) cut() {
 	if n := len(m.bodies); n > 0 {
 		b := m.bodies[n-1]
@@ -362,7 +369,7 @@ func (m *mover) cut() {
 	}
 }
 
-// hideMove makes some guardians 0. With the last one, no Read of the part that begins later is accepted.
+// hideMove sets some guardians to 0. After the last one, no Read of the part that begins later is accepted.
 func (s *Shard) hideMove(m *mover) bool {
 	for range walkChains {
 		r := m.Ranges[m.hideAt]
@@ -387,12 +394,13 @@ func (s *Shard) hideMove(m *mover) bool {
 	return true
 }
 
-// hides reports whether no pointer to the hash may be given, and no guardian be shown.
+// hides reports whether no pointer to the hash may be given, and no guardian shown.
 func (s *Shard) hides(h uint64) bool {
 	return s.out != nil && s.out.phase >= moveHides && circle.In(s.out.Ranges, h)
 }
 
-// points reports whether a pointer to the item, which is current, may be given. One that a move has hidden which was given up is shown again.
+// points reports whether a pointer to the item, which is current, may be given. It shows an item again that an
+// abandoned move has hidden.
 func (s *Shard) points(h uint64, place uint64) bool {
 	if !s.hidden {
 		return true
@@ -406,21 +414,22 @@ func (s *Shard) points(h uint64, place uint64) bool {
 	return true
 }
 
-// A CircleProposal is the circle in which a part is its new owner's. It counts only while the records of both shards are as the view says.
+// A CircleProposal is the assignment in which the pair's part belongs to its new owner. It takes effect only while
+// the records of both shards are those of the view.
 type CircleProposal struct {
 	View *View
 	Pair circle.Pair
 }
 
-// CircleProposal returns a change that the node shall make now. What has become of it the shard learns from its view; one whose outcome it
-// does not learn comes again.
+// CircleProposal returns a change that the node should make now. The shard learns the outcome from its view; a change
+// whose outcome it does not learn is proposed again.
 func (s *Shard) CircleProposal() (p CircleProposal, ok bool) {
 	m := s.out
 	if m == nil || m.phase != moveAsks || s.passive() || !s.fresh() {
 		return p, false
 	}
 	if now := s.view.move(m.Pair); now == nil || now.Moved || s.view.Circle.Change != m.change || s.view.Records[s.o.Shard].Term != s.Reign().Term() || s.view.Records[m.To].Term != m.term {
-		return p, false // the view is not that far yet, or further
+		return p, false // the view is older or newer than the proposal's
 	}
 	if m.asked != 0 && s.now-m.asked < movePropose && m.askedOf == s.view.Revision {
 		return p, false
@@ -429,7 +438,7 @@ func (s *Shard) CircleProposal() (p CircleProposal, ok bool) {
 	return CircleProposal{s.view, m.Pair}, true
 }
 
-// tidyUp drops what is another shard's.
+// tidyUp drops the content that belongs to other shards.
 func (s *Shard) tidyUp() bool {
 	if s.tidy == nil {
 		if s.tidied == s.view.Changed+1 {

@@ -7,26 +7,26 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// Parts is a request for several keys, from within the shard's process, that is not encoded: its keys and values are where the caller has
-// them, and answers go to where the caller wants them. A Line returns one as a Message's Local. Each part is a request by itself, as in a
-// BATCH; they are served in their order.
+// Parts is a request for several keys, from within the shard's process, that is not encoded: the shard reads keys and
+// values in the caller's memory, and answers go where the caller wants them. A Line returns one as a Message's Local.
+// Each part is a separate request, as in a BATCH; parts are served in order.
 //
-// The shard calls Request, Read and Wrote for each part, and then Served. Answers that have to wait for the file come behind Served: by then
-// the shard has copies of what it needs.
+// The shard calls Request, Read, Wrote or Answer for each part, and then Served. Answers that have to wait for the
+// file come after Served: by then the shard has copies of what it needs.
 type Parts interface {
 	Len() int
-	// Request sets the fields of q that part i has. Key and value stay as they are until Served.
+	// Request sets the fields of q for part i. Key and value do not change until Served.
 	Request(i int, q *protocol.Request)
-	// Read answers a GET. The value is valid during the call. expiry is in milliseconds since 1970; 0 is never.
+	// Read answers a GET. value is valid during the call. expiry is in milliseconds since 1970; 0: never.
 	Read(i int, flags protocol.ItemFlags, version, expiry uint64, value []byte)
 	// Wrote answers a write.
 	Wrote(i int, status protocol.Status, w protocol.Written)
-	// Answer answers in any other case.
+	// Answer answers in all other cases.
 	Answer(i int, flags protocol.Flags, status protocol.Status, body []byte)
 	Served()
 }
 
-// parts serves all parts. What they will look at is loaded before, as warm does it.
+// parts serves all parts. First it loads their buckets and items into the cache, as warm does.
 func (s *Shard) parts(c *conn, p Parts) {
 	n := p.Len()
 	s.hashes = slices.Grow(s.hashes[:0], n)[:n]
@@ -40,7 +40,7 @@ func (s *Shard) parts(c *conn, p Parts) {
 			s.touched += uint64(s.arena.Touch(arena.Place(at)))
 		}
 	}
-	q := &s.asked // a copy is kept of what waits
+	q := &s.asked // requests that wait keep a copy
 	for i := range n {
 		*q = protocol.Request{Number: onceNumber, Oldest: onceNumber}
 		p.Request(i, q)
@@ -50,7 +50,7 @@ func (s *Shard) parts(c *conn, p Parts) {
 	p.Served()
 }
 
-// onceNumber stands where a write that is sent once has its number.
+// onceNumber is the number of every write that is sent once.
 const onceNumber = 1
 
 func (s *Shard) onePart(r reply, h uint64, q *protocol.Request) {

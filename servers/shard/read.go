@@ -67,8 +67,8 @@ func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *h
 	s.end(r, flags, protocol.StatusOK, a.AppendBody(s.begin(r, a.BodySize())))
 }
 
-// lease extends the lease of a shown item that was used so often, and returns what is left of it in microseconds; 0 if the item has no
-// whole microsecond left.
+// lease extends the lease of a shown item that has been used hits times, and returns its length in microseconds; 0 if
+// the item lasts for less than a microsecond.
 func (s *Shard) lease(st *state, hits uint32) uint32 {
 	length := int64(time.Second) << min(6, bits.Len64(uint64(hits)+1)-1)
 	if s.arena.Pressed() {
@@ -110,7 +110,7 @@ func (s *Shard) renew(r reply, body []byte) {
 	s.end(r, 0, protocol.StatusOK, a.AppendBody(s.begin(r, 16+4*n)))
 }
 
-// Sizes of a scan's answer.
+// Limits of a scan's answer: items and bytes.
 const (
 	scanItems = 1000
 	scanBytes = 256 << 10
@@ -121,7 +121,7 @@ type scan struct {
 	protocol.Scan
 	r     reply
 	flags protocol.Flags
-	upTo  uint64 // what was asked for: Last is the last hash of this shard before it
+	upTo  uint64 // the Last of the request; Scan.Last is the last hash of this shard up to there
 }
 
 func (s *Shard) scan(r reply, flags protocol.Flags, body []byte) {
@@ -174,7 +174,8 @@ type hashed struct {
 	guard.Item
 }
 
-// chain returns the shown items of the table's next chain with from <= hash <= most, in the order of hashes, and the last hash covered.
+// chain returns the shown items with from <= hash <= most in the table's chain of from, in the order of hashes, and
+// the last hash covered.
 func (s *Shard) chain(from, most uint64) (list []hashed, last uint64) {
 	s.places, last = s.table.Scan(from, s.places[:0])
 	last = min(last, most)
@@ -204,8 +205,8 @@ type scanAnswer struct {
 	n    int
 }
 
-// addAll adds the items, in the order of hashes, until the answer is long enough; items of one hash are not parted. If some did not fit, ok is
-// false and next the first hash that is missing.
+// addAll adds items, in the order of hashes, until the answer is long enough; it does not separate items of one hash.
+// If some did not fit, ok is false and next is the first hash that is missing.
 func (a *scanAnswer) addAll(list []hashed, skip func(*guard.Item) bool) (next uint64, ok bool) {
 	for i := range list {
 		it := &list[i]
@@ -228,7 +229,7 @@ func (a *scanAnswer) addAll(list []hashed, skip func(*guard.Item) bool) (next ui
 	return 0, true
 }
 
-// dropScans forgets scans that wait for a piece of the file, and takes back what is asked for.
+// dropScans forgets scans that wait for a piece of the file, and withdraws their loads.
 func (s *Shard) dropScans(gone func(*scan) bool) {
 	ids := map[uint64]bool{}
 	for id, q := range s.scans {
@@ -251,8 +252,8 @@ func (s *Shard) endScan(a *scanAnswer, next uint64, more bool) {
 	s.end(a.q.r, flags, protocol.StatusOK, append(s.begin(a.q.r, len(a.body)), a.body...))
 }
 
-// pieceScanned answers a scan from a piece of the file and what the table has in that range. If the file was ahead, it starts again once what
-// the file had is committed.
+// pieceScanned answers a scan from a piece of the file and the table's content of that range. If the file was ahead,
+// the scan starts again once its entries are committed.
 func (s *Shard) pieceScanned(p *store.Piece) {
 	if s.pieceForCopy(p) || s.pieceForWalk(p) {
 		return
@@ -268,7 +269,7 @@ func (s *Shard) pieceScanned(p *store.Piece) {
 	}
 	if last, status := s.servesFrom(p.First, p.Last); status != protocol.StatusOK || last < p.Last {
 		delete(s.scans, p.ID)
-		s.refuse(q.r, max(status, protocol.StatusUnavailable)) // it has moved, or begun to
+		s.refuse(q.r, max(status, protocol.StatusUnavailable)) // the range has moved, or begun to
 		return
 	}
 	if p.Applied > s.shown {

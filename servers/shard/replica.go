@@ -15,46 +15,49 @@ import (
 	"flashdbm/servers/table"
 )
 
-// Membership configures a shard that is one of several replicas. Log is nil for one that is not.
+// Membership configures a shard that is one of several replicas. Without replicas Log is nil.
 type Membership struct {
 	Log       *replica.Log
 	Self      string // the member's name in records
 	Mode      replica.Mode
-	MinInSync int               // fewer members in the set: writes are refused
-	Ended     uint64            // the term that the record had when this life began: it does not go on in it
-	RingSize  int               // bytes, those of Log
-	Memory    replica.Allocator // of rings: the domain through which primaries come
-	// Fresh returns an empty store for a copy, in place of the one that the shard has, and Keep makes it what the next life will open. In
-	// memory mode they are nil.
+	MinInSync int               // with fewer members in the set, writes are refused
+	Ended     uint64            // the record's term when this life began: the life does not reign in it
+	RingSize  int               // bytes, as Log
+	Memory    replica.Allocator // for rings: the domain through which primaries connect
+	// Fresh returns an empty store for a copy, in place of the shard's store. Keep makes it the one that the next
+	// life opens. In memory mode both are nil.
 	Fresh func() (*store.Store, error)
 	Keep  func() error
 }
 
-// member is what a shard has that is one of several replicas. It is a secondary, which merges what its primary has decided and serves nobody,
-// or the primary. See package replica for the rules; these are the shard's own:
+// member is the state of a shard with replicas. It is a secondary, which merges the entries of its primary and serves
+// nobody, or the primary. See package replica for the rules; these are the shard's own:
 //
-//  1. A secondary shows what it merges at once: nobody has pointers into its memory that count. A primary that is deposed shows nothing any more,
-//     as its clients may Read what it has until its tenure ends; it gets a copy, in new memory. One that has handed its reign over has waited
-//     for that end.
-//  2. A secondary knows the answers of all writes that it has merged in this life or was given with a copy. Who forgets a client logs that. Of
-//     what its file had when the life began it knows no answers: the first entry of a client that comes says which numbers may be among them.
-//  3. An answer that tells of what was read is given within tenure, as it was when the request had been polled, and so is the same answer to the same
-//     number again: while tenure is over somebody else may reign, who knows nothing of that answer, and may have applied the write. The answer to a
-//     write that is an entry of its own needs no tenure: the entry is committed only if the reign lasts, and who reigns next has it.
-//  4. A reign serves no connection that was made before it served: what comes on one may be a write that was sent to this member long ago, and that
-//     another primary has refused since.
-//  5. Versions never fall: a reign begins with a base above every version that an earlier one may have given, committed or not.
+//  1. A secondary shows what it merges at once: no client has a valid pointer into its memory. A deposed primary
+//     shows nothing any more, because its clients may Read its memory until its tenure ends; it receives a copy, in
+//     new memory. A primary that has handed its reign over has waited for that end.
+//  2. A secondary knows the answers to all writes that it has merged in this life or received with a copy. A primary
+//     that forgets a client logs that. The secondary knows no answers to writes that its file had when the life
+//     began: the first entry of a client that arrives says which numbers may be among them.
+//  3. An answer that reports a state that was read is given within tenure, as of when the request was polled, and so
+//     is the same answer to the same number again: after tenure another member may reign, which does not know the
+//     answer, and may have applied the write. The answer to a write that is an entry of its own needs no tenure: the
+//     entry is committed only if the reign lasts, and the next primary has it.
+//  4. A reign serves no connection that was made before it served: a request on it may be a write that was sent to
+//     this member long ago, and that another primary has refused since.
+//  5. Versions never decrease: a reign begins with a base above every version that an earlier one may have assigned,
+//     committed or not.
 type member struct {
 	standing replica.Standing
-	high     uint64 // no entry had a version of a higher base
-	settles  uint64 // what is older than this entry is as durable as it: what earlier reigns have made
-	admits   bool   // it serves, and the connections from before that are ended
+	high     uint64 // the highest base of any entry's version
+	settles  uint64 // items older than this entry count as this entry for durability: earlier reigns have made them
+	admits   bool   // it serves, and the connections made before that have ended
 
 	copying     bool
-	changedKeys map[string]struct{} // keys that entries have changed since the copy began
-	stuck       int64               // since when there has been no room for an entry; 0: there is
+	changedKeys map[string]struct{} // keys changed by entries since the copy began
+	stuck       int64               // since when there has been no room for an entry; 0: there is room
 
-	pieces map[string]*copyPiece // of copies to other members
+	pieces map[string]*copyPiece // for copies to other members
 	buf    []byte
 }
 
@@ -65,17 +68,18 @@ type copyPiece struct {
 }
 
 const (
-	// memberLook is the longest sleep of a shard with replicas: rings are Written without a notification.
+	// memberLook is the longest sleep of a shard with replicas, because rings are Written without notification.
 	memberLook = 20 * time.Millisecond
 	// stuckAfter is how long a secondary may have no room for an entry before it gives up its place in the set.
 	stuckAfter = int64(300 * time.Millisecond)
-	// copyBytes is about how much a piece of a copy has.
+	// copyBytes is the approximate size of a piece of a copy.
 	copyBytes = 64 << 10
-	// reignGap is what the base grows by with a reign: more than any number of entries that were given versions and then lost.
+	// reignGap is the increase of the base with each reign: more than the number of entries that can have been given
+	// versions and then lost.
 	reignGap = 1 << 36
 )
 
-// join makes the shard a secondary of nobody yet.
+// join makes the shard a secondary that does not follow a primary yet.
 func (s *Shard) join() {
 	s.standing.Join(s.o.Self, s.o.Ended, replica.NewFollower(replica.FollowerOptions{
 		Memory: s.o.Memory, RingSize: s.o.RingSize, Log: s.o.Log, State: (*merged)(s), Eager: s.o.Mode != replica.Relaxed,
@@ -86,7 +90,7 @@ func (s *Shard) join() {
 	}
 }
 
-// leave ends what the shard has with other members.
+// leave ends the shard's connections with other members.
 func (s *Shard) leave() {
 	s.endMoves()
 	s.standing.End()
@@ -95,17 +99,19 @@ func (s *Shard) leave() {
 	}
 }
 
-// Follower returns the shard as a secondary, Reign as the primary; nil if it is none. Both are for the shard's thread.
+// Follower returns the shard's part as a secondary. Reign returns its part as the primary, nil if it is not the
+// primary. Only the shard's thread calls them.
 func (s *Shard) Follower() *replica.Follower { return s.standing.Follower() }
 func (s *Shard) Reign() *replica.Reign       { return s.standing.Reign() }
 
-// Record returns the newest record that the shard was told.
+// Record returns the newest record that the shard has learned.
 func (s *Shard) Record() replica.Record { return s.standing.Record() }
 
-// Learn tells the shard what its record says.
+// Learn tells the shard the content of its record.
 func (s *Shard) Learn(rec replica.Record) { s.standing.Learn(rec) }
 
-// Stop obeys the order to follow nobody of the record's term any more; false if the order is void, or this is the primary.
+// Stop obeys the order to follow no primary of the record's term; false if the order is invalid, or this member is
+// the primary.
 func (s *Shard) Stop(rec *replica.Record) bool {
 	now, _ := s.o.Clock()
 	return s.standing.Stop(rec, now)
@@ -114,7 +120,7 @@ func (s *Shard) Stop(rec *replica.Record) bool {
 // passive reports whether the shard serves nobody: it is a secondary, or a primary that does not serve yet.
 func (s *Shard) passive() bool { return s.o.Log != nil && (s.Reign() == nil || !s.Reign().Serving()) }
 
-// unsure reports whether somebody else may serve by now, so that nothing that was read may be told.
+// unsure reports whether another member may serve by now, so that no read may be answered.
 func (s *Shard) unsure() bool {
 	return s.o.Log != nil && (s.Reign() == nil || s.now >= s.Reign().TenureEnd())
 }
@@ -124,7 +130,7 @@ func (s *Shard) lacksMembers() bool {
 	return s.o.Log != nil && (s.Reign() == nil || s.Reign().InSync() < s.o.MinInSync)
 }
 
-// tenureLeft returns what is left of the tenure, in microseconds.
+// tenureLeft returns the remaining tenure in microseconds.
 func (s *Shard) tenureLeft() uint32 {
 	switch {
 	case s.o.Log == nil:
@@ -142,7 +148,7 @@ func (s *Shard) reignTerm() uint64 {
 	return s.term
 }
 
-// agreed returns the newest entry that is committed.
+// agreed returns the newest committed entry.
 func (s *Shard) agreed() uint64 {
 	if s.Reign() == nil || s.Reign().Over() {
 		return s.shown
@@ -159,7 +165,7 @@ func (s *Shard) originOf(r *reply, q *protocol.Request) *origin {
 	return &origin{client: cl.id, number: q.Number, oldest: q.Oldest, floor: cl.unused()}
 }
 
-// replicate gives the log the entry that has just been numbered.
+// replicate appends the entry that has just been numbered to the log.
 func (s *Shard) replicate(seq uint64, c *change) {
 	s.buf = c.append(s.buf[:0])
 	if got := s.o.Log.Append(s.term, s.buf); got != seq {
@@ -167,7 +173,7 @@ func (s *Shard) replicate(seq uint64, c *change) {
 	}
 }
 
-// confer goes on with the other members. It is called behind the clock.
+// confer advances everything that concerns other members. It is called after the clock was read.
 func (s *Shard) confer() (worked bool) {
 	if s.failed != nil {
 		return false
@@ -214,7 +220,7 @@ func (s *Shard) beginReign() {
 	s.Reign().Step(s.now)
 }
 
-// setBase goes on with versions of another base: those of the entries that come, or of this member's reign.
+// setBase continues with versions of another base: that of arriving entries, or of this member's reign.
 func (s *Shard) setBase(base uint64) {
 	s.base, s.high = base, max(s.high, base)
 	if s.o.Store != nil {
@@ -222,7 +228,7 @@ func (s *Shard) setBase(base uint64) {
 	}
 }
 
-// still reports whether nothing is left of what was decided, or waits to be.
+// still reports whether every decided entry is shown, and no request waits.
 func (s *Shard) still() bool {
 	return s.shown == s.seq && s.waiting == 0 && len(s.scans) == 0 && len(s.stalls) == 0 && len(s.inbox) == 0
 }
@@ -230,8 +236,8 @@ func (s *Shard) still() bool {
 // closed reports whether the reign is being handed over, so that nothing new may be decided.
 func (s *Shard) closed() bool { return s.Reign() != nil && s.Reign().Closed() }
 
-// depose ends the reign. What is not committed may be in the next reign or not. Who has handed over, and has nothing of that kind, goes on with
-// what there is (rule 13 of package replica).
+// depose ends the reign. Entries that are not committed may or may not be in the next reign. A primary that has
+// handed over, and has no such entries, continues with its present state (rule 13 of package replica).
 func (s *Shard) depose() {
 	if !s.Reign().Closed() || s.shown != s.seq {
 		s.Follower().Spoil()
@@ -242,7 +248,8 @@ func (s *Shard) depose() {
 	s.dropClients()
 }
 
-// dropClients ends the connections of clients: they look for the primary. What came on them is not looked at. Callers of this process have none.
+// dropClients ends the connections of clients, which look for the primary. Requests polled from them are dropped.
+// Connections within this process stay.
 func (s *Shard) dropClients() {
 	for _, c := range s.conns {
 		c.ended = !c.once
@@ -257,7 +264,7 @@ type merged Shard
 // source is the shard as the state of a primary: replica.Source.
 type source Shard
 
-// Yield implements replica.State: a later primary has come before the record did.
+// Yield implements replica.State: a later primary has come before its record did.
 func (m *merged) Yield() {
 	if s := (*Shard)(m); s.Reign() != nil {
 		s.depose()
@@ -285,7 +292,7 @@ func (m *merged) Merge(seq, term uint64, body []byte) bool {
 			e.place, e.guardian = p, guard.Build(s.arena.Bytes(p)[:n], &c.Item)
 		case s.o.Store == nil || s.pinned(e.hash):
 			return s.noRoom()
-		default: // the file has it, where requests find it
+		default: // the file has the item, where requests find it
 			s.toFile(e.hash, c.Key)
 			e.empty = true
 		}
@@ -301,7 +308,7 @@ func (m *merged) Merge(seq, term uint64, body []byte) bool {
 		s.start, s.settles = seq-1, seq-1
 	}
 	if c.kind == changeMoved {
-		s.settles = seq // its version does not say which entry brought it
+		s.settles = seq // the version does not show which entry brought the item
 	}
 	x := store.Entry{Seq: seq, Term: term, Hash: e.hash, Remove: e.remove, Empty: c.kind == changeNothing || c.kind == changeForget, Record: store.Record{
 		Version: c.Version, Expiry: c.Expiry, Flags: c.Flags, Key: c.Key, Value: c.Value,
@@ -325,7 +332,7 @@ func (m *merged) Merge(seq, term uint64, body []byte) bool {
 	return true
 }
 
-// toFile takes a key out of the memory: what the file has counts.
+// toFile removes a key from memory: from now on the file's record counts.
 func (s *Shard) toFile(h uint64, key []byte) {
 	s.complete, s.evicted = false, true
 	delete(s.tombs, string(key))
@@ -417,7 +424,7 @@ func (m *merged) Forget(seq uint64, terms []replica.Term, header []byte) error {
 	s.arena.Close()
 	s.arena, s.table = a, table.New((*items)(s))
 	s.log = log{seq: seq, shown: seq, newest: map[uint64]uint64{}}
-	ids := s.ids // pieces of the last file may still come
+	ids := s.ids // pieces of the old file may still come
 	s.cache = cache{pieceBytes: s.pieceBytes}
 	s.cache.init()
 	s.ids, s.complete = ids, true

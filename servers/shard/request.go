@@ -7,16 +7,16 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// A request is one that is served more than once: it waits for the file, or for an entry. Its body is its own.
+// A request is one that is served more than once: it waits for the file, or for an entry. It owns its body.
 type request struct {
 	op    protocol.Op
 	flags protocol.Flags
 	body  []byte
 	own   bool              // the body is not part of the inbox
-	part  *protocol.Request // one of Parts, which has no body yet
+	part  *protocol.Request // one of Parts; it has no body yet
 }
 
-// keep returns the request with a body that stays.
+// keep returns the request with a body of its own.
 func (q request) keep() *request {
 	switch {
 	case q.part != nil:
@@ -27,7 +27,7 @@ func (q request) keep() *request {
 	return &q
 }
 
-// request serves one request, or one part of a batch. The hint, if any, is what the file has for its key.
+// request serves one request, or one part of a batch. h, if not nil, is the file's record of its key.
 func (s *Shard) request(r reply, op protocol.Op, flags protocol.Flags, body []byte, h *hint) {
 	if r.c.denied && op != protocol.OpAuth {
 		s.fail(r, protocol.StatusDenied)
@@ -60,7 +60,7 @@ func (s *Shard) request(r reply, op protocol.Op, flags protocol.Flags, body []by
 	}
 }
 
-// fail answers a request that was not looked at.
+// fail answers a request that was not handled.
 func (s *Shard) fail(r reply, status protocol.Status) {
 	if r.op.IsWrite() {
 		s.answerWritten(r, status, protocol.Written{})

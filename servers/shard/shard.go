@@ -21,7 +21,7 @@ type Durability uint8
 
 const (
 	Memory Durability = iota // decided; there is no file
-	Async                    // decided; the file is a second behind at most
+	Async                    // decided; the file is at most a second behind
 	Sync                     // synced
 )
 
@@ -39,27 +39,33 @@ func (d Durability) String() string {
 
 // Limits.
 const (
-	pollsPerConn = 16 // messages of one connection in one sweep: the others wait no longer than for those
-	// tenure is what a shard without secondaries passes on. The lock on its directory keeps other lives of it away.
+	pollsPerConn = 16 // messages of one connection in one sweep: other connections wait no longer than for these
+	// tenure is the tenure that a shard without secondaries passes on. The lock on its directory excludes other
+	// lives.
 	tenure = time.Second
-	// quietTime is how long a new life serves nothing, from its start: memory of the last one may be readable after its end, and its clients
-	// rely on it until the tenure that it had passed on ends. It is more than tenure by what clocks may differ in rate, and to spare.
+	// quietTime is how long a new life serves nothing after its start: the memory of the last life may be readable
+	// after its end, and clients rely on it until the tenure passed on has ended. It is tenure, plus the largest
+	// difference in rate of two clocks, with a margin.
 	quietTime = 1200 * time.Millisecond
-	// maxBacklog is how many bytes may be on their way to the file. When there are more, requests stay in their rings until the file
-	// has caught up: memory is bounded, and async mode stays a second behind at most where the device writes 64 MiB/s.
+	// maxBacklog is the most bytes on their way to the file. Above it, requests stay in their rings until the file
+	// has caught up: so memory is bounded, and async mode stays at most a second behind if the device writes 64
+	// MiB/s.
 	maxBacklog = 64 << 20
 	reapAtOnce = 64
-	// maxWaiting is how many requests may wait for the file. When there are more, the others stay in their rings: memory is bounded. Each
-	// takes a copy of its body.
+	// maxWaiting is the most requests that wait for the file. Above it, further requests stay in their rings, so
+	// memory is bounded: each waiting request has a copy of its body.
 	maxWaiting  = 10_000
 	stalledLook = time.Millisecond
-	idleLook    = 100 * time.Millisecond // how often an idle shard looks for what has become due. A look takes some 0.3 ms of a processor
+	// idleLook: how often an idle shard checks what has become due. A check takes some 0.3 ms of processor time
+	idleLook = 100 * time.Millisecond
 )
 
 // Options configure a shard.
 type Options struct {
-	Shard      uint32
-	Term       uint64 // of this life, from 1, in memory mode; else the file's counts. Behind the first one, nothing is served for 1.2 s
+	Shard uint32
+	// Term: of this life, from 1, in memory mode; else the file counts terms. After the first term, nothing is served
+	// for 1.2 s
+	Term       uint64
 	Seed       uint64 // of the hash of keys
 	Durability Durability
 	Arena      arena.Options
@@ -67,9 +73,9 @@ type Options struct {
 	Store      *store.Store // nil in memory mode
 	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970.
 	Clock func() (mono int64, wall uint64)
-	Owns  func(hash uint64) bool // nil: all keys are this shard's
+	Owns  func(hash uint64) bool // nil: all hashes are this shard's
 	Map   func() (version uint32, body []byte)
-	Evict bool // memory mode: a full shard removes what was not used for long, instead of refusing writes
+	Evict bool // memory mode: a full shard removes items that were not used recently, instead of refusing writes
 
 	Membership
 }
@@ -79,8 +85,8 @@ type Shard struct {
 	o     Options
 	term  uint64
 	base  uint64 // version = seq + base
-	start uint64 // the newest entry of earlier lives
-	now   int64  // the clock as the sweep has read it
+	start uint64 // newest entry of earlier lives
+	now   int64  // the clock, as read by this sweep
 	wall  uint64
 	quiet int64 // nothing is polled before this time
 
@@ -88,32 +94,32 @@ type Shard struct {
 	table *table.Table
 
 	conns   []*conn
-	first   int // the connection that is polled first
+	first   int // index of the connection that is polled first
 	inbox   []message
 	bodies  []byte      // of the inbox
-	header  wire.Header // of the answer that is being sent
-	batches []*batch    // free ones
-	hashes  []uint64    // of the parts that are being served
+	header  wire.Header // of the answer being sent
+	batches []*batch    // free batches
+	hashes  []uint64    // of the parts being served
 	asked   protocol.Request
 	polled  bool   // the next phase of the sweep is to serve
-	served  uint64 // requests
-	touched uint64 // what the loads of warm have found: it keeps the compiler from leaving them out
+	served  uint64 // number of requests
+	touched uint64 // results of loads into the cache: keeps the compiler from removing them
 	clients map[uint64]*client
-	swept   int64 // when clients were last looked at
+	swept   int64 // when clients were last checked
 
 	log
 	cache
 	member
 	moving
 	expiring int    // items in the table that have an expiry
-	hand     uint64 // chain that the search for expired items comes to next
-	failed   error  // the store's
+	hand     uint64 // the chain at which the search for expired items continues
+	failed   error  // the store's error
 
-	lazy    bool        // only requests find what has expired: the simulator's
-	between func(entry) // called where one-sided Reads may see the middle of what shows an entry: the simulator looks, too; nil elsewhere
+	lazy    bool        // only requests find expired items; set by the simulator
+	between func(entry) // called at moments at which one-sided Reads may observe a half-shown entry; set by the simulator, else nil
 }
 
-// New returns a shard. The caller keeps the arena's memory and the store until Close.
+// New returns a shard. The caller keeps the memory for the arena and the store open until Close.
 func New(o Options) (*Shard, error) {
 	if (o.Store == nil) != (o.Durability == Memory) {
 		return nil, fmt.Errorf("shard: durability %d and a file that is %v", o.Durability, o.Store)
@@ -130,7 +136,8 @@ func New(o Options) (*Shard, error) {
 	s.newest = map[uint64]uint64{}
 	s.cache.init()
 	s.now, s.wall = o.Clock()
-	// Memory mode: above the versions of earlier lives, if the date is right, and others than theirs, if it has gone back to the same millisecond.
+	// Memory mode: above the versions of earlier lives if the date is right, and different from theirs if the date
+	// has gone back to the same millisecond.
 	s.base = s.wall<<20 + s.term*0x9E3779B97F4A7C15>>44
 	s.complete = true
 	if o.Store != nil {
@@ -149,8 +156,8 @@ func New(o Options) (*Shard, error) {
 	return s, nil
 }
 
-// AloneSince tells a moment of the clock, before New, from which on no earlier life of the shard has served: this one had the lock of its file. The time
-// in which nothing is served begins then. It is called before the first sweep.
+// AloneSince tells from which moment of the clock, before New, no earlier life of the shard has served, because this
+// one held the lock of its file. quietTime is counted from then. It is called before the first sweep.
 func (s *Shard) AloneSince(mono int64) {
 	if s.quiet > 0 {
 		s.quiet = mono + int64(quietTime)
@@ -160,7 +167,7 @@ func (s *Shard) AloneSince(mono int64) {
 // Term returns the number of the shard's reign.
 func (s *Shard) Term() uint64 { return s.term }
 
-// items tells the table what is at a place.
+// items gives the table access to the items at places.
 type items Shard
 
 func (s *items) Hash(p uint64) uint64 {
@@ -173,12 +180,13 @@ func (s *items) Equal(p uint64, key []byte) bool {
 
 func (s *Shard) item(p arena.Place) guard.Item { return guard.Parse(s.arena.Bytes(p)) }
 
-// itemAt returns the item that the table leads to, and bytesAt its memory.
+// itemAt returns the item at a place of the table, and bytesAt its memory.
 func (s *Shard) itemAt(p uint64) guard.Item { return s.item(arena.Place(p)) }
 func (s *Shard) bytesAt(p uint64) []byte    { return s.arena.Bytes(arena.Place(p)) }
 
-// Step does one phase of a sweep: it polls, or it serves what has been polled. worked is false when a whole sweep found nothing to do;
-// then the shard wants to be called again at next at the latest, or when a message comes or the store wakes it.
+// Step runs one phase of a sweep: it polls, or it serves the polled requests. worked is false if a whole sweep found
+// nothing to do; then the shard has to be called again when a message comes or the store wakes it, and within
+// IdleFor.
 func (s *Shard) Step(time.Time) (worked bool, next time.Time) {
 	if !s.polled {
 		s.polled = true
@@ -188,18 +196,18 @@ func (s *Shard) Step(time.Time) (worked bool, next time.Time) {
 		return true, time.Time{}
 	}
 	s.polled = false
-	s.now, s.wall = s.o.Clock() // behind the poll: a lease counts from no earlier moment than that of its request
+	s.now, s.wall = s.o.Clock() // after the poll: a lease counts from no earlier moment than its request
 	return s.serve(), time.Time{}
 }
 
-// Sweep is both phases: it reports whether there was anything to do.
+// Sweep runs both phases, and reports whether there was anything to do.
 func (s *Shard) Sweep() bool {
 	s.Step(time.Time{})
 	worked, _ := s.Step(time.Time{})
 	return worked
 }
 
-// IdleFor returns how long a shard that finds nothing to do may sleep, if nobody wakes it.
+// IdleFor returns how long a shard that finds nothing to do may sleep, if nothing wakes it.
 func (s *Shard) IdleFor() time.Duration {
 	if len(s.stalls) > 0 || s.holding() {
 		return stalledLook
@@ -250,9 +258,9 @@ func (s *Shard) serve() (worked bool) {
 	return worked
 }
 
-// warm loads what the requests of the inbox will look at into the processor's cache: first the buckets of all keys, then the items. The
-// processor waits for many of them at the same time, while a request that is served by itself waits for its bucket and then for its
-// item: that is most of what a request takes when there are more keys than the cache holds.
+// warm loads what the requests of the inbox will read into the processor's cache: first the buckets of all keys, then
+// the items. The processor waits for many of them at the same time, whereas a request that is served alone waits for
+// its bucket and then for its item: most of a request's time when there are more keys than the cache holds.
 func (s *Shard) warm() {
 	if len(s.inbox) < 2 {
 		return
@@ -276,14 +284,15 @@ func (s *Shard) warm() {
 	}
 }
 
-// stepDown answers everything that waits, and serves nothing from then on. What is not committed may be in the file or not.
+// stepDown answers all waiting requests, and serves nothing from then on. Entries that are not committed may or may
+// not be in the file.
 func (s *Shard) stepDown(err error) {
 	s.failed = err
 	s.leave()
 	s.refuseAll()
 }
 
-// refuseAll answers everything that waits.
+// refuseAll answers all waiting requests.
 func (s *Shard) refuseAll() {
 	for i := range s.pending {
 		for _, w := range s.pending[i].waiters {
@@ -313,10 +322,10 @@ func (s *Shard) refuseAll() {
 	s.stalls = nil
 }
 
-// Err returns why the shard serves nothing any more, nil while it serves.
+// Err returns why the shard no longer serves, nil while it serves.
 func (s *Shard) Err() error { return s.failed }
 
-// Close gives the arena's memory back. The store is the caller's.
+// Close frees the arena's memory. It does not close the store.
 func (s *Shard) Close() error {
 	for _, c := range s.conns {
 		c.Close()
@@ -335,7 +344,8 @@ func (s *Shard) seqOf(version uint64) uint64 {
 
 func (s *Shard) isExpired(it *guard.Item) bool { return it.Expiry != 0 && it.Expiry <= s.wall }
 
-// expire removes what has expired in one chain of the table. It goes round while nothing else happens, and once per sweep otherwise.
+// expire removes expired items of one chain of the table. An idle shard calls it continually, a busy one once per
+// sweep.
 func (s *Shard) expire() (worked bool) {
 	if s.expiring == 0 || s.failed != nil || s.lazy || s.passive() || s.closed() {
 		return false
@@ -357,5 +367,5 @@ func (s *Shard) expire() (worked bool) {
 	return worked
 }
 
-// micros is a duration for a message: whole microseconds, fewer rather than more.
+// micros returns a duration in whole microseconds, rounded down, for a message.
 func micros(d int64) uint32 { return uint32(min(d/1000, math.MaxUint32)) }

@@ -2,33 +2,35 @@ package shard
 
 import "flashdbm/servers/replica"
 
-// Stats are what a shard is and has done at one moment.
+// Stats are the state and the counters of a shard at one moment.
 type Stats struct {
-	Term        uint64 `json:"term"`
-	Seq         uint64 `json:"seq"`       // of the newest change
-	Committed   uint64 `json:"committed"` // of the newest change that is acknowledged
-	Requests    uint64 `json:"requests"`  // looked at since the start; each part of a batch counts, and a request that waited for the file counts again
+	Term      uint64 `json:"term"`
+	Seq       uint64 `json:"seq"`       // of the newest change
+	Committed uint64 `json:"committed"` // of the newest acknowledged change
+	// Requests: handled since the start; each part of a batch counts, and a request that waited for the file counts
+	// again
+	Requests    uint64 `json:"requests"`
 	Connections int    `json:"connections"`
 	Records     int    `json:"records_in_memory"`
 	LiveBytes   int64  `json:"live_bytes"`     // of items in memory
 	DeadBytes   int64  `json:"dead_bytes"`     // of items that wait for the end of their leases
-	Capacity    int64  `json:"capacity_bytes"` // of the memory that items lie in
+	Capacity    int64  `json:"capacity_bytes"` // of the items' memory
 	TableBytes  int    `json:"table_bytes"`
 	Backlog     int64  `json:"backlog_bytes"` // on their way to the file
-	Loaded      bool   `json:"loaded"`        // what the file has is in memory, as far as it fits
-	// Of a shard with replicas.
+	Loaded      bool   `json:"loaded"`        // the file's records are in memory, as far as they fit
+	// Only with replicas.
 	Role    string                `json:"role,omitempty"`      // primary or secondary
-	Whole   bool                  `json:"whole,omitempty"`     // what this member has is no part of a copy
-	Set     []string              `json:"set,omitempty"`       // the members that have to have a write, as this member knows
-	Tenure  int64                 `json:"tenure_ms,omitempty"` // what is left of it
+	Whole   bool                  `json:"whole,omitempty"`     // this member has more than a part of a copy
+	Set     []string              `json:"set,omitempty"`       // the members that must have a write, as this member knows
+	Tenure  int64                 `json:"tenure_ms,omitempty"` // remaining
 	Members []replica.MemberStats `json:"members,omitempty"`   // the secondaries, as the primary sees them
-	Move    *MoveStats            `json:"move,omitempty"`      // what goes from the primary to another shard
+	Move    *MoveStats            `json:"move,omitempty"`      // the move from the primary to another shard
 	// HandsOver says that the primary is about to give its reign to another member.
 	HandsOver bool `json:"hands_over,omitempty"`
 	Serving   bool `json:"serving"` // false while the tenure of an earlier life may last, and after a failure
 }
 
-// Stats returns the shard's. The shard's thread calls it.
+// Stats returns the shard's statistics. The shard's thread calls it.
 func (s *Shard) Stats() Stats {
 	st := Stats{
 		Term: s.term, Seq: s.seq, Committed: s.shown, Requests: s.served, Connections: len(s.conns), Records: s.table.Len(),

@@ -6,11 +6,12 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// A View is what a node knows of its cluster as of a revision: every change up to it is in it. It does not change.
+// A View is what a node knows of its cluster as of a revision; it includes every change up to that revision. It is
+// immutable once complete.
 type View struct {
 	Revision uint64
 	Circle   circle.Assignment
-	Changed  uint64 // revision of Circle, 0 if the cluster has none of its own yet
+	Changed  uint64 // revision of Circle, 0 if the cluster has stored none yet
 	Seed     uint64
 	Records  map[uint32]replica.Record // by shard
 
@@ -18,7 +19,7 @@ type View struct {
 	moves []circle.Move
 }
 
-// Complete makes what follows from the fields. last is an earlier view, or nil.
+// Complete derives the circle and the moves from the fields. last is an earlier view, or nil.
 func (v *View) Complete(last *View) *View {
 	if last != nil && last.Changed == v.Changed && last.Seed == v.Seed {
 		v.at, v.moves = last.at, last.moves
@@ -28,10 +29,10 @@ func (v *View) Complete(last *View) *View {
 	return v
 }
 
-// At returns whose each hash is.
+// At returns the present owner of each hash.
 func (v *View) At() *circle.Circle { return v.at }
 
-// move returns what goes from one shard to another, nil if nothing does.
+// move returns the move of a pair, nil if there is none.
 func (v *View) move(p circle.Pair) *circle.Move {
 	for i := range v.moves {
 		if v.moves[i].Pair == p {
@@ -41,13 +42,14 @@ func (v *View) move(p circle.Pair) *circle.Move {
 	return nil
 }
 
-// See tells the shard what its node knows of the cluster. Older views change nothing. A shard that has never got one owns all keys.
+// See tells the shard what its node knows of the cluster. Older views have no effect. A shard without a view owns all
+// keys.
 func (s *Shard) See(v *View) {
 	if s.view != nil && v.Revision <= s.view.Revision {
 		return
 	}
 	if s.view == nil || s.view.Changed != v.Changed {
-		s.tidy = nil // what it goes over may be this shard's, or about to be
+		s.tidy = nil // its ranges may have become this shard's, or be about to
 	}
 	s.view = v
 	if rec := v.Records[s.o.Shard]; s.o.Log != nil && rec.Revision > 0 {
@@ -55,10 +57,11 @@ func (s *Shard) See(v *View) {
 	}
 }
 
-// fresh reports whether the view knows all that was agreed on before this reign began (invariant 14).
+// fresh reports whether the view includes everything that was agreed on before this reign began (invariant 14).
 func (s *Shard) fresh() bool { return s.view != nil && s.view.Revision >= s.reignAt }
 
-// serves returns StatusOK if this shard may serve the hash now, StatusMoved if it is another one's for sure, and else StatusUnavailable.
+// serves returns StatusOK if this shard may serve the hash now, StatusMoved if it certainly belongs to another shard,
+// and else StatusUnavailable.
 func (s *Shard) serves(h uint64) protocol.Status {
 	switch {
 	case s.o.Owns != nil && !s.o.Owns(h):
@@ -69,7 +72,7 @@ func (s *Shard) serves(h uint64) protocol.Status {
 		return protocol.StatusUnavailable
 	}
 	if owner, _ := s.view.at.Owner(h); owner != s.o.Shard {
-		if s.unsure() { // a later primary may have decided a write of the key, which this one would say was never applied
+		if s.unsure() { // a later primary may have decided a write of the key, which this one would report as never applied
 			return protocol.StatusUnavailable
 		}
 		return protocol.StatusMoved
@@ -80,7 +83,7 @@ func (s *Shard) serves(h uint64) protocol.Status {
 	return protocol.StatusOK
 }
 
-// servesFrom returns what serves does, and how far behind the hash it is the same.
+// servesFrom returns the status of serves for h, and the last hash up to most for which it holds.
 func (s *Shard) servesFrom(h, most uint64) (last uint64, status protocol.Status) {
 	if status = s.serves(h); status != protocol.StatusOK || s.view == nil {
 		return most, status
@@ -92,7 +95,7 @@ func (s *Shard) servesFrom(h, most uint64) (last uint64, status protocol.Status)
 	return last, protocol.StatusOK
 }
 
-// unowned returns what is neither this shard's nor about to be.
+// unowned returns the ranges that neither belong to this shard nor are about to.
 func (s *Shard) unowned() []circle.Range {
 	keep := s.view.at.Ranges(s.o.Shard)
 	for i := range s.view.moves {

@@ -9,17 +9,17 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A walk goes over what the shard has of some ranges of hashes, piece by piece: from the table if that has all, else from both table and file. It
-// finds all that is shown when it begins and is not changed meanwhile; of what is changed it finds some state. It may find what is in the file
-// and not committed yet.
+// A walk passes over the shard's content of some ranges of hashes, piece by piece: from the table if that is
+// complete, else from both table and file. It finds all items that are shown when it begins and do not change
+// meanwhile; of a key that changes it finds some state. It may find records of the file that are not committed yet.
 type walk struct {
-	ranges []circle.Range // not walked yet
-	behind uint64         // the newest entry when it began
-	asked  uint64         // id of the piece of the file that is under way, or has come and was not taken yet; 0: none is
+	ranges []circle.Range // ranges still to walk
+	behind uint64         // the newest entry when the walk began
+	asked  uint64         // id of the piece of the file that is under way, or has come and was not taken yet; 0: none
 	came   *store.Piece
 }
 
-// walkChains is how many chains of the table a step of a walk looks at, at most: some ten microseconds.
+// walkChains is the most chains of the table that a step of a walk visits: some ten microseconds.
 const walkChains = 256
 
 func (s *Shard) newWalk(ranges []circle.Range) *walk {
@@ -28,8 +28,8 @@ func (s *Shard) newWalk(ranges []circle.Range) *walk {
 
 func (w *walk) done() bool { return len(w.ranges) == 0 }
 
-// next returns the items of the next piece, and the range that the piece covers; false: it is not there yet. The items are valid until
-// the shard's state changes.
+// next returns the items of the next piece, and the range that the piece covers; false: the piece is not there yet.
+// The items are valid until the shard's state changes.
 func (s *Shard) next(w *walk) (list []hashed, covered circle.Range, ok bool) {
 	if s.shown < w.behind || s.o.Store != nil && s.o.Store.Applied() < w.behind {
 		return nil, covered, false
@@ -75,7 +75,7 @@ func (s *Shard) next(w *walk) (list []hashed, covered circle.Range, ok bool) {
 	return list, covered, true
 }
 
-// under returns the walks that are under way: those of what goes from the shard, of what comes to it, and of what is dropped.
+// under yields the walks under way: over the move from the shard, over arrivals, and over what is dropped.
 func (s *Shard) under(yield func(*walk) bool) {
 	if s.out != nil && s.out.copy != nil && !yield(s.out.copy) || s.tidy != nil && !yield(s.tidy) {
 		return
@@ -87,7 +87,7 @@ func (s *Shard) under(yield func(*walk) bool) {
 	}
 }
 
-// pieceForWalk takes a piece of the file that next has asked for.
+// pieceForWalk takes a piece of the file that next has requested.
 func (s *Shard) pieceForWalk(p *store.Piece) bool {
 	for w := range s.under {
 		if w.asked == p.ID {
@@ -98,8 +98,9 @@ func (s *Shard) pieceForWalk(p *store.Piece) bool {
 	return false
 }
 
-// walked reports whether a piece for a walk has the hash, and may have been read before now: it is under way, or next has not taken it yet. Until
-// then the memory keeps what it has of the key, and that it was removed: next takes from the piece what the memory does not know.
+// walked reports whether a piece for a walk covers the hash, and may have been read before now: it is under way, or
+// next has not taken it yet. Until then the memory keeps the key's item, or the fact that it was removed, because
+// next takes from the piece the keys that the memory does not know.
 func (s *Shard) walked(h uint64) bool {
 	for w := range s.under {
 		if w.asked == 0 {
@@ -116,13 +117,13 @@ func (s *Shard) walked(h uint64) bool {
 	return false
 }
 
-// A drop is a range that was dropped with an entry.
+// A drop is a range that an entry has dropped.
 type drop struct {
 	circle.Range
 	seq uint64
 }
 
-// dropNext drops what the next piece of a walk has, and reports whether there was a piece.
+// dropNext drops the content of the next piece of a walk, and reports whether there was a piece.
 func (s *Shard) dropNext(w *walk) bool {
 	list, covered, ok := s.next(w)
 	if ok && len(list) > 0 {
@@ -140,10 +141,10 @@ func (s *Shard) appendDrop(r circle.Range) {
 	}
 }
 
-// drop takes a range out of the memory.
+// drop removes a range from memory.
 func (s *Shard) drop(d drop) {
 	if s.loading || s.toLoad || s.copying {
-		s.drops = append(s.drops, d) // what was read before may still come (invariant 22)
+		s.drops = append(s.drops, d) // pieces read before may still come (invariant 22)
 	}
 	for from := d.First; ; {
 		places, last := s.table.Scan(from, s.places[:0])
@@ -168,12 +169,12 @@ func (s *Shard) drop(d drop) {
 	}
 }
 
-// wasDropped reports whether a range with the hash was dropped behind an entry.
+// wasDropped reports whether an entry after behind has dropped a range with the hash.
 func (s *Shard) wasDropped(h, behind uint64) bool {
 	return slices.ContainsFunc(s.drops, func(d drop) bool { return d.First <= h && h <= d.Last && d.seq > behind })
 }
 
-// forgetDrops is called when nothing old can come any more: the load has ended, and there is no copy under way.
+// forgetDrops forgets drops once nothing old can come any more: the load has ended, and no copy is under way.
 func (s *Shard) forgetDrops() {
 	if !s.loading && !s.toLoad && !s.copying {
 		s.drops = nil

@@ -1,5 +1,5 @@
-// Package replicatest is what replicas of a shard find around them in a simulated world: what a cluster agrees on, leaders that may be wrong, and links between
-// members. The simulators of tables use it.
+// Package replicatest simulates the surroundings of a shard's replicas: the cluster's agreement, leaders that may be
+// wrong, and links between members. The simulators of tables use it.
 package replicatest
 
 import (
@@ -10,22 +10,22 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// An Agreement is the record of a shard, as a cluster keeps it: requests and answers are lost, and come late.
+// An Agreement is the record of a shard, as a cluster keeps it: requests and answers may be lost or late.
 type Agreement struct {
 	World   *sim.World
-	At      *sim.Node // where it is kept
+	At      *sim.Node // the node that keeps the record
 	Say     func(format string, args ...any)
 	Record  replica.Record
-	Members map[string]*Seat // by name, as they live now
+	Members map[string]*Seat // by name: the present lives
 
-	Calm bool // nothing more goes wrong
+	Calm bool // no more faults happen
 
-	Reigns, Handed int // counts
+	Reigns, Handed int // how many reigns have begun, and how many of them by a handover
 
-	dialled map[string]*Link // the ends of who is dialled, by the hello
+	dialled map[string]*Link // the dialled members' ends, by hello
 }
 
-// NewAgreement returns the agreement on a new shard, whose first primary is alone.
+// NewAgreement returns the agreement on a new shard, whose first primary is alone in the set.
 func NewAgreement(w *sim.World, at *sim.Node, first string, say func(format string, args ...any)) *Agreement {
 	return &Agreement{
 		World: w, At: at, Say: say, Members: map[string]*Seat{}, dialled: map[string]*Link{},
@@ -37,7 +37,7 @@ func (a *Agreement) rand(n int) int { return a.World.Rand().IntN(n) }
 
 func (a *Agreement) upTo(d time.Duration) time.Duration { return time.Duration(a.rand(int(d))) }
 
-// slow is how long something takes to the cluster and back, or between processes beside the fabric: now and then seconds.
+// slow returns a random time to the cluster and back, or between processes outside the fabric: occasionally seconds.
 func (a *Agreement) slow() time.Duration {
 	switch a.rand(30) {
 	case 0:
@@ -48,7 +48,7 @@ func (a *Agreement) slow() time.Duration {
 	return a.upTo(500 * time.Microsecond)
 }
 
-// Read gives the record to a node that asks for it, if neither the request nor the answer is lost.
+// Read passes the record to a node that asks for it, unless the request or the answer is lost.
 func (a *Agreement) Read(n *sim.Node, answer func(replica.Record)) {
 	a.World.After(a.slow(), func() {
 		if !a.World.Reaches(n, a.At) {
@@ -63,7 +63,7 @@ func (a *Agreement) Read(n *sim.Node, answer func(replica.Record)) {
 	})
 }
 
-// Change is a compare-and-set. The request or the answer may be lost; whoever watches learns what has changed, late or never.
+// Change is a compare-and-set. The request or the answer may be lost; watchers learn of a change late or never.
 func (a *Agreement) Change(n *sim.Node, next replica.Record, answer func(replica.Record)) {
 	a.World.After(a.slow(), func() {
 		if !a.World.Reaches(n, a.At) {
@@ -97,7 +97,7 @@ func (a *Agreement) Change(n *sim.Node, next replica.Record, answer func(replica
 	})
 }
 
-// sorted returns the members in an order that does not change: a seed has one course.
+// sorted returns the members in a fixed order, so that a seed determines the run.
 func (a *Agreement) sorted() (list []*Seat) {
 	for _, s := range a.Members {
 		list = append(list, s)
@@ -111,7 +111,7 @@ func (a *Agreement) sorted() (list []*Seat) {
 	return list
 }
 
-// Lead has a node take itself for the leader, which looks after the shard, until over says so.
+// Lead makes a node act as the leader that looks after the shard, until over returns true.
 func (a *Agreement) Lead(at *sim.Node, over func() bool) {
 	if over() {
 		return
@@ -141,7 +141,8 @@ func (a *Agreement) Lead(at *sim.Node, over func() bool) {
 	})
 }
 
-// stopped reports whether a member was told to stop, by a leader that has not finished the failover: it follows nobody in this term.
+// stopped reports whether a leader that has not finished the failover has stopped a member: that member follows no
+// primary in this term.
 func (a *Agreement) stopped(rec *replica.Record, at *sim.Node) bool {
 	return slices.ContainsFunc(rec.Set, func(name string) bool {
 		s := a.Members[name]
@@ -149,7 +150,8 @@ func (a *Agreement) stopped(rec *replica.Record, at *sim.Node) bool {
 	})
 }
 
-// Isolate cuts a node off from others, for a while: it cannot learn that another one serves. Perhaps it stands still meanwhile.
+// Isolate cuts a node off from others for a while, so that it cannot learn that another node serves. In half of the
+// cases the node also stops meanwhile.
 func Isolate(w *sim.World, n *sim.Node, others []*sim.Node) {
 	for _, o := range others {
 		w.Cut(n, o)

@@ -9,7 +9,7 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// A Port is where the links of a member's life end.
+// A Port has the ends of the links of one life of a member.
 type Port struct {
 	World *sim.World
 	Node  *sim.Node
@@ -17,12 +17,12 @@ type Port struct {
 	Wake  func()
 	Lives func() bool // the life goes on
 
-	links []*Link // that Write, by the upper half of the ID of their Writes
+	links []*Link // links that Write, by the upper half of the IDs of their Writes
 }
 
-// A Link is one end of a link between two members. Messages travel beside the endpoint, so they overtake Writes.
+// A Link is one end of a link between two members. Messages travel outside the endpoint, so they may overtake Writes.
 type Link struct {
-	port  *Port // whose end it is
+	port  *Port // of this end
 	other *Link
 	ep    fabric.Endpoint
 	in    []replica.Message
@@ -34,21 +34,21 @@ type Link struct {
 
 var _ replica.Link = (*Link)(nil)
 
-// Pair makes a link between two members.
+// Pair makes both ends of a link between two members.
 func Pair(a, b *Port) (near, far *Link) {
 	near, far = &Link{port: a}, &Link{port: b}
 	near.other, far.other = far, near
 	return near, far
 }
 
-// Accepted gives this end its endpoint, and Dialled that of the primary's end, which Writes.
+// Accepted gives this end its endpoint. Dialled does the same for the primary's end, which Writes.
 func (l *Link) Accepted(e fabric.Endpoint) { l.ep = e }
 func (l *Link) Dialled(e fabric.Endpoint) {
 	l.ep = e
 	l.port.links = append(l.port.links, l)
 }
 
-// Complete takes completions of Writes.
+// Complete handles completions of Writes.
 func (p *Port) Complete() {
 	var wcs [16]fabric.WC
 	for {

@@ -18,7 +18,7 @@ type Shard interface {
 	Stop(rec *replica.Record) bool
 }
 
-// A Seat is a life of a member: what a node's thread does for it between two steps.
+// A Seat is a life of a member. It does between two steps what a node's thread does.
 type Seat struct {
 	Port
 	A     *Agreement
@@ -30,13 +30,14 @@ type Seat struct {
 	orders []order
 }
 
-// An order is to stop.
+// An order is an order to stop.
 type order struct {
 	rec   replica.Record
 	reply func(replica.Report)
 }
 
-// Sit gives a member of a new life its seat. addr is for others' links, and no earlier one's.
+// Sit gives a member a seat for a new life. addr is its address for links of others, different from that of earlier
+// lives.
 func (a *Agreement) Sit(name, addr string, n *sim.Node, s Shard, wake func()) (*Seat, error) {
 	q, err := n.Domain().NewQueue(4096)
 	if err != nil {
@@ -63,7 +64,7 @@ func (a *Agreement) Sit(name, addr string, n *sim.Node, s Shard, wake func()) (*
 // Up reports whether the life goes on.
 func (x *Seat) Up() bool { return !x.Over && x.Node.Alive() }
 
-// Learn gives the member a record, if the process runs or once it does.
+// Learn passes a record to the member, once its process runs.
 func (x *Seat) Learn(rec replica.Record) {
 	x.A.World.After(0, func() {
 		switch {
@@ -77,7 +78,7 @@ func (x *Seat) Learn(rec replica.Record) {
 	})
 }
 
-// order tells the member to stop.
+// order orders the member to stop.
 func (x *Seat) order(from *sim.Node, f *replica.Failover) {
 	a := x.A
 	a.World.After(a.slow(), func() {
@@ -94,7 +95,7 @@ func (x *Seat) order(from *sim.Node, f *replica.Failover) {
 	})
 }
 
-// Before is called before a step of the member: it takes completions and orders.
+// Before is called before a step of the member: it handles completions and orders.
 func (x *Seat) Before() {
 	x.Complete()
 	f := x.Shard.Follower()
@@ -109,7 +110,8 @@ func (x *Seat) Before() {
 	}
 }
 
-// After is called behind a step: it does what a primary wants. handOver is how often it hands its reign over, one step in so many.
+// After is called after a step: it carries out what a primary wants. The primary hands its reign over once in
+// handOver steps.
 func (x *Seat) After(handOver int) {
 	a, r := x.A, x.Shard.Reign()
 	if r == nil {
@@ -123,7 +125,7 @@ func (x *Seat) After(handOver int) {
 			}
 		}
 		w := replica.Wishes{In: want}
-		if set := r.Record().Set; len(set) > 1 && a.rand(4) == 0 && !a.Calm { // a node is drained, or has its place for another one
+		if set := r.Record().Set; len(set) > 1 && a.rand(4) == 0 && !a.Calm { // a node is drained, or its place goes to another node
 			w.Out, w.Least = []string{set[a.rand(len(set))]}, 1+a.rand(2)
 			w.In = slices.DeleteFunc(w.In, func(name string) bool { return name == w.Out[0] })
 		}
