@@ -7,7 +7,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// answered takes one message of a shard.
+// answered handles one message of a shard.
 func (e *engine) answered(s *shard, m wire.Message) {
 	if e.circle != nil && m.MapVersion > e.m.Version {
 		e.stale = true
@@ -15,7 +15,7 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	s.heard = e.now
 	slot, gen := uint32(m.Request), uint32(m.Request>>32)
 	if int64(slot) >= int64(len(e.slots)) || e.slots[slot] == nil || e.gens[slot] != gen || e.slots[slot].conn != s.conn {
-		return // unsolicited, which nothing is as yet
+		return // no such request: unsolicited messages do not exist yet
 	}
 	c := e.slots[slot]
 	if protocol.Op(m.Op) != c.op {
@@ -34,9 +34,10 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	status := protocol.Status(m.Status)
 	switch status {
 	case protocol.StatusMoved, protocol.StatusUnavailable:
-		// The shard has not applied this try. If there was no other one, the next try may go elsewhere, with a new number. An earlier try may
-		// have been applied by whoever was the primary then: only its number tells the next one. But a shard that says that it is not the
-		// owner has looked for the number before: it has not applied it, and never will.
+		// The shard has not applied this try. If it was the only try, the next one may go to another shard, with a
+		// new number. An earlier try may have been applied by the primary of that time: only its number tells the
+		// next primary. But a shard that answers that it is not the owner has looked up the number before: it has not
+		// applied the write, and never will.
 		e.leave(c)
 		if c.number != 0 && (c.tries <= 1 || status == protocol.StatusMoved) {
 			e.numbers.settle(c.number)
@@ -51,7 +52,7 @@ func (e *engine) answered(s *shard, m wire.Message) {
 		return
 	}
 	if status == protocol.StatusTooLarge && c.op == protocol.OpGet && c.many {
-		e.leave(c) // the value has no room beside those of the other parts
+		e.leave(c) // the value has no room besides those of the other parts
 		c.many = false
 		e.try(c)
 		return
@@ -63,10 +64,10 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	e.finish(c, statusError(status))
 }
 
-// broken ends a connection on which nothing makes sense. Its calls are sent again on the next one.
+// broken ends a connection with invalid messages. Its calls are sent again on the next connection.
 func (e *engine) broken(s *shard, err error) { e.lost(s, err) }
 
-// result takes an answer, and the pointer that comes with it.
+// result decodes an answer, and keeps its pointer.
 func (e *engine) result(s *shard, c *call, status protocol.Status, m wire.Message) error {
 	i, err := c.decode(status, protocol.Flags(m.Flags), m.Body, e.lasting)
 	if err == nil && i.HasPointer {
@@ -75,7 +76,7 @@ func (e *engine) result(s *shard, c *call, status protocol.Status, m wire.Messag
 	return err
 }
 
-// askMap asks any shard that is connected for its map.
+// askMap asks any connected shard for its map.
 func (e *engine) askMap() {
 	for _, s := range e.shards {
 		if s.conn != nil {
@@ -93,7 +94,7 @@ func (e *engine) askMapOf(s *shard) {
 	}})
 }
 
-// gotMap takes the answer to a request for the map.
+// gotMap handles the answer to a request for the map.
 func (e *engine) gotMap(m wire.Message) {
 	var got protocol.Map
 	if protocol.Status(m.Status) == protocol.StatusOK && got.Parse(m.Body) == nil {

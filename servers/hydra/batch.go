@@ -8,25 +8,27 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// Calls of one caller to one shard travel as one BATCH: one frame, one hash of it, and one answer.
+// Calls of one caller to one shard travel as one BATCH: one frame with one hash, and one answer.
 //
 // Invariants:
 //
-//  1. A BATCH has calls of one waiter only. Its answer comes with that of its slowest part, and only a caller that waits for all of them
-//     loses nothing by that.
-//  2. Each part is in the table of calls under way by itself, with its connection. So time, a caller that goes, and a connection that is
-//     lost do to a part what they do to a call that was sent alone. The call of the BATCH itself has the parts' ids, and nothing else.
-//  3. The parts of an answer are those of the request, in its order. Else the connection is ended, and the parts are sent again.
+//  1. All calls of a BATCH have the same waiter. The answer comes when the slowest part is done, and only a caller
+//     that waits for all parts loses nothing by that.
+//  2. Each part is in the table of calls under way on its own, with its connection. So timeouts, a caller that gives
+//     up, and a lost connection affect a part as they affect a call that was sent alone. The call of the BATCH itself
+//     has the parts' ids, and nothing else.
+//  3. The parts of an answer are those of the request, in order. Otherwise the connection is ended, and the parts are
+//     sent again.
 const (
-	batchParts = 128            // at most
-	batchBytes = wire.MaxInline // of the body at most: it travels in the ring
-	partExtra  = 16             // bytes of a part beyond its own body at most: its head, and padding
+	batchParts = 128            // the most parts
+	batchBytes = wire.MaxInline // the longest body: it has to fit into the ring
+	partExtra  = 16             // the most bytes of a part besides its own body: head and padding
 )
 
-// joins says whether the call may be a part of a BATCH.
+// joins reports whether the call may be a part of a BATCH.
 func (c *call) joins() bool { return c.many }
 
-// sendQueue sends what the shard's queue has, from its head, and stops where there is no room.
+// sendQueue sends the calls in the shard's queue, from its head, until there is no room.
 func (e *engine) sendQueue(s *shard) (worked bool) {
 	for len(s.queue) > 0 {
 		n := e.gather(s.queue)
@@ -36,7 +38,7 @@ func (e *engine) sendQueue(s *shard) (worked bool) {
 				return worked
 			}
 		} else {
-			if n = 1; !e.send(s.queue[0]) { // also one that is too long for a BATCH
+			if n = 1; !e.send(s.queue[0]) { // also a call that is too long for a BATCH
 				return worked
 			}
 		}
@@ -51,7 +53,7 @@ func (e *engine) sendQueue(s *shard) (worked bool) {
 	return worked
 }
 
-// gather returns how many calls at the head of the queue may travel together.
+// gather returns how many calls at the head of the queue may form a BATCH.
 func (e *engine) gather(queue []*call) (n int) {
 	size := 0
 	for _, c := range queue[:min(len(queue), batchParts)] {
@@ -67,8 +69,8 @@ func (e *engine) gather(queue []*call) (n int) {
 	return n
 }
 
-// sendBatch puts the first n calls of the queue on their way, fewer if the window has no number for a write; it returns how many have
-// left the queue. false means that there is no room.
+// sendBatch sends the first n calls of the queue, fewer if the window has no number for a write; it returns how many
+// have left the queue. false means that there is no room.
 func (e *engine) sendBatch(s *shard, n int) (int, bool) {
 	list := s.queue[:n]
 	size := 0
@@ -94,7 +96,7 @@ func (e *engine) sendBatch(s *shard, n int) (int, bool) {
 	x := e.carrier(s)
 	pointers := s.sided != nil && !e.noPointer
 	if pointers {
-		e.look() // rule 4: before the requests leave
+		e.look() // rule 4: before the requests are sent
 	}
 	for _, c := range list {
 		flags := c.flags
@@ -131,7 +133,8 @@ func (e *engine) carrier(s *shard) *call {
 	return x
 }
 
-// batchAnswered gives the parts their answers. After the loss of a connection there are none: the parts are looked after one by one.
+// batchAnswered passes the answers to the parts. After the loss of a connection there are none: lost handles each
+// part.
 func (e *engine) batchAnswered(x *call, m wire.Message) {
 	s := x.shard
 	defer func() {
@@ -142,7 +145,7 @@ func (e *engine) batchAnswered(x *call, m wire.Message) {
 		return
 	}
 	part := wire.Message{Header: wire.Header{Status: m.Status, MapVersion: m.MapVersion}}
-	if protocol.Status(m.Status) != protocol.StatusOK { // what the shard says of all
+	if protocol.Status(m.Status) != protocol.StatusOK { // the status is that of all parts
 		for _, id := range x.parts {
 			if c := e.slots[uint32(id)]; c != nil && s.conn != nil {
 				part.Op, part.Request = uint8(c.op), id

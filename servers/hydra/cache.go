@@ -6,27 +6,27 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// pointers is the cache of pointers: a table of places that each hold one pointer or none. It is only a hint, as every copy that a
-// pointer leads to proves itself, so a hash has two places and a new pointer takes the one that ends earlier. The engine puts pointers; any
-// goroutine gets and drops them.
+// pointers is the cache of pointers: a table in which each place holds one pointer or none. It is only a hint,
+// because every copy obtained by a pointer proves itself. So a hash has only two places, and a new pointer replaces
+// the one that ends earlier. Only the engine puts pointers; any goroutine gets and drops them.
 type pointers struct {
 	places []atomic.Pointer[pointer]
 	mask   uint64
 }
 
-// A pointer does not change, its counters apart.
+// A pointer is immutable, except for its counters.
 type pointer struct {
 	hash    uint64
 	key     []byte
 	version uint64
 	at      protocol.Pointer
 	shard   *shard
-	extent  *extent // that it lies in
-	begin   int64   // of the lease, by the client's clock
-	end     int64
-	wall    uint64        // suspensions before the lease was asked for
-	uses    atomic.Uint32 // since begin, up to renewUses
-	renewed atomic.Bool   // is among those to renew
+	extent  *extent       // in which the item lies
+	begin   int64         // start of the lease, by the client's clock
+	end     int64         // end of the lease
+	wall    uint64        // number of suspensions before the lease was requested
+	uses    atomic.Uint32 // since begin, at most renewUses
+	renewed atomic.Bool   // in the list of pointers to renew
 }
 
 // newPointers returns a cache of at least n places.
@@ -38,7 +38,7 @@ func newPointers(n int) *pointers {
 	return &pointers{places: make([]atomic.Pointer[pointer], size), mask: uint64(size - 1)}
 }
 
-// set returns the two places of a hash: they are neighbours.
+// set returns the two places of a hash, which are neighbours.
 func (c *pointers) set(hash uint64) (a, b *atomic.Pointer[pointer]) {
 	i := hash & c.mask
 	return &c.places[i], &c.places[i^1]
@@ -55,14 +55,14 @@ func (c *pointers) get(hash uint64) *pointer {
 	return nil
 }
 
-// clear forgets all pointers.
+// clear removes all pointers.
 func (c *pointers) clear() {
 	for i := range c.places {
 		c.places[i].Store(nil)
 	}
 }
 
-// put keeps a pointer.
+// put adds a pointer.
 func (c *pointers) put(p *pointer) {
 	a, b := c.set(p.hash)
 	x, y := a.Load(), b.Load()
@@ -78,7 +78,7 @@ func (c *pointers) put(p *pointer) {
 	}
 }
 
-// drop forgets a pointer unless another one has taken its place.
+// drop removes a pointer, unless another one has taken its place.
 func (c *pointers) drop(p *pointer) {
 	a, b := c.set(p.hash)
 	if !a.CompareAndSwap(p, nil) {

@@ -8,8 +8,8 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A call is a request until it is answered, over all its tries. The engine alone uses it once it was submitted; when left of its waiter
-// has reached 0, its caller alone.
+// A call is a request with all its tries, until it is answered. Once submitted, only the engine uses it; once its
+// waiter's left has reached 0, only its caller does.
 type call struct {
 	op     protocol.Op
 	flags  protocol.Flags
@@ -20,29 +20,29 @@ type call struct {
 	item   protocol.ItemFlags
 	body   []byte // of requests that are encoded already: SCAN, RENEW, MAP, EXTENT
 	hash   uint64
-	dst    []byte // the value is appended to it
+	dst    []byte // the value is appended to dst
 
 	deadline int64 // by the engine's clock; 0 until a Tick has seen the call
 	waiter   *waiter
-	internal func(*engine, *call, wire.Message) // called instead of waking somebody
+	internal func(*engine, *call, wire.Message) // called instead of waking a waiter
 
-	line *line // of a local client: that the call goes to
+	line *line // in a local client: the line of the call's shard
 
-	// The engine's.
-	shard     *shard // that it was routed to
+	// Fields of the engine.
+	shard     *shard // to which the call was routed
 	conn      wire.Conn
-	sent      int64
+	sent      int64  // when the last try that asks for a lease was sent
 	posted    int64  // when the last try was sent
-	sentWall  uint64 // suspensions before that
-	number    uint64 // of a write, 0 before its first try
-	slot      int    // in the engine's table, or the line's; -1
-	abandoned bool   // the caller has gone
+	sentWall  uint64 // number of suspensions before sent
+	number    uint64 // of a write; 0 before its first try
+	slot      int    // in the table of the engine or the line; -1: none
+	abandoned bool   // the caller has given up
 	tries     int
-	many      bool     // it is one of several of its caller, and may be a part of a BATCH
+	many      bool     // one of several calls of its caller: may be a part of a BATCH
 	parts     []uint64 // of a BATCH: the ids of its calls
-	reading   *pointer // while a Read is under way
+	reading   *pointer // set while a Read is under way
 
-	// What the caller gets.
+	// Results for the caller.
 	err       error
 	out       []byte // dst and the value, or the body of an answer to SCAN
 	version   uint64
@@ -51,22 +51,23 @@ type call struct {
 	sum       int64
 	outFlags  protocol.Flags
 
-	next         *call // in the stack of calls that were submitted
-	older, newer *call // in the engine's list of calls that somebody waits for
+	next         *call // in the stack of submitted calls
+	older, newer *call // in the engine's list of calls with a waiter
 }
 
 // A waiter is a caller that waits for one or more calls.
 type waiter struct {
 	left  atomic.Int32
-	token chan struct{} // of one: look again, or drive
+	token chan struct{} // capacity 1: check again, or drive
 	waits bool          // it does not drive itself
-	// sleeps is set by the caller of a local client before it looks at left for the last time. Who brings left to 0 looks at sleeps after it.
+	// The caller of a local client sets sleeps before its last check of left. Whoever brings left to 0 reads sleeps
+	// after that.
 	sleeps atomic.Bool
 }
 
 func (w *waiter) done() bool { return w.left.Load() == 0 }
 
-// wake makes the waiter look again. A token that it does not need costs it one look.
+// wake makes the waiter check again. A superfluous token costs one check.
 func (w *waiter) wake() {
 	select {
 	case w.token <- struct{}{}:
@@ -74,7 +75,7 @@ func (w *waiter) wake() {
 	}
 }
 
-// request is what the call says on the wire.
+// request returns the encoded form of the call.
 func (c *call) request(oldest uint64) protocol.Request {
 	return protocol.Request{
 		Op: c.op, Flags: c.flags, Number: c.number, Oldest: oldest, Expiry: c.expiry, Operand: c.arg,
@@ -82,8 +83,8 @@ func (c *call) request(oldest uint64) protocol.Request {
 	}
 }
 
-// decode takes what an answer says. The item is that of a GET; its value is the body's. lasting: the body stays as it is, so the value needs
-// no copy.
+// decode decodes an answer into the call. It returns the item of a GET; the item's value is a part of body. lasting:
+// body is not reused, so the value needs no copy.
 func (c *call) decode(status protocol.Status, flags protocol.Flags, body []byte, lasting bool) (i protocol.Item, err error) {
 	switch {
 	case c.op.IsWrite():
@@ -114,20 +115,20 @@ func (c *call) decode(status protocol.Status, flags protocol.Flags, body []byte,
 	return i, nil
 }
 
-// settle ends the call of a local client. Nothing of it is looked at afterwards.
+// settle ends the call of a local client. The caller owns the call afterwards.
 func (c *call) settle(err error) {
 	c.err = err
 	c.waiter.settle()
 }
 
-// settle counts one off. Nothing of what has waited is looked at afterwards.
+// settle counts one call off. The caller may own the waiter afterwards.
 func (w *waiter) settle() {
 	if w.left.Add(-1) == 0 && w.sleeps.Load() {
 		w.wake()
 	}
 }
 
-// unanswered is the error of a call of a local client that was given up.
+// unanswered returns the error of a call of a local client that was given up.
 func (c *call) unanswered(why error) error { return unanswered(c.op, why) }
 
 func unanswered(op protocol.Op, why error) error {

@@ -16,18 +16,22 @@ import (
 
 // Options are copied by Dial; nil stands for the zero value.
 type Options struct {
-	// Secret is the cluster's; nil if it has none.
+	// Secret is the cluster's secret; nil if it has none.
 	Secret []byte
-	// Timeout ends a call whose context has no earlier end. 0 is 10 s. Until then a call is tried again when shards move or fail.
+	// Timeout ends a call whose context does not end earlier; 0: 10 s. Until then a call is retried when shards move
+	// or fail.
 	Timeout time.Duration
-	// Pointers is how many pointers are kept for one-sided GETs, some 200 bytes each. 0 is 65,536; -1 turns one-sided GETs off.
+	// Pointers is the number of pointers kept for one-sided GETs, some 200 bytes each; 0: 65,536; -1 turns one-sided
+	// GETs off.
 	Pointers int
-	// Spin is how many times a caller that waits looks in vain before it sleeps. 0 is 2,000, some 20 to 50 µs: more than a round trip to
-	// a shard that has a processor of its own. Fewer looks leave more of the processor to others, and cost a wake-up more often.
+	// Spin is how many times a waiting caller polls in vain before it sleeps; 0: 2,000, some 20 to 50 µs, more than a
+	// round trip to a shard that has a processor of its own. Smaller: more of the processor for others, and more
+	// frequent wake-ups.
 	Spin int
-	// Carrier is how messages travel; 0 is wire.CarrierRing. The other ones are for comparison.
+	// Carrier is how messages travel; 0: wire.CarrierRing. Other carriers are for comparison.
 	Carrier wire.Carrier
-	// Fabrics are domains by the scheme of addresses, in addition to those of this package. The caller closes them, after the Client.
+	// Fabrics are domains by the scheme of addresses, in addition to those of this package. The caller closes them
+	// after the Client.
 	Fabrics map[string]fabric.Domain
 }
 
@@ -46,33 +50,34 @@ type Client struct {
 	calls   sync.Pool // of *op
 	batches sync.Pool // of *batchOp
 
-	// lock makes its holder the driver, who alone uses e and ticked. It is only ever tried; nobody waits for it.
+	// lock makes its holder the driver; only the driver uses e and ticked. Goroutines only try the lock; none waits
+	// for it.
 	lock     sync.Mutex
 	e        *engine
 	ticked   time.Time
-	tickDue  atomic.Int64            // when the next Tick is, by the engine's clock: for callers that make their GETs themselves
-	sleeping atomic.Pointer[network] // that the driver waits for
+	tickDue  atomic.Int64            // when the next Tick is due, by the engine's clock: for callers that make their GETs themselves
+	sleeping atomic.Pointer[network] // the network on which the driver sleeps
 
 	submitted atomic.Pointer[call] // a stack
 	taskMu    sync.Mutex           // guards tasks; no other lock is taken while it is held
 	tasks     []func(*engine)
 	hasTasks  atomic.Bool
 
-	// Of a client of Local; they do not change. The lines are by shard; only is the line if there is one.
+	// Fields of a client of Local; they are immutable. lines is by shard; only is the line if there is just one.
 	lines  map[uint32]*line
 	only   *line
 	circle *circle.Circle
 	seed   uint64
-	handed atomic.Uint64 // calls
+	handed atomic.Uint64 // number of calls
 
 	netMu  sync.Mutex // guards nets and opened; no other lock is taken while it is held
 	nets   map[string]*network
 	opened []fabric.Domain
 }
 
-// Dial connects to all shards of a cluster. The addresses are of some of its nodes, as "shm:/run/flashdbm/n1.sock" or
-// "tcp:10.0.0.1:7400": the first that answers tells of all others. Dial returns when every shard is connected, or with an error when the
-// context ends first; without an end it is Options.Timeout.
+// Dial connects to all shards of a cluster. addrs are addresses of some of its nodes, as "shm:/run/flashdbm/n1.sock"
+// or "tcp:10.0.0.1:7400": the first node that answers tells the others. Dial returns when every shard is connected,
+// or with an error if the context ends first; it waits at most Options.Timeout.
 func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("hydra: no addresses to dial")
@@ -134,7 +139,7 @@ func newClient(o *Options) *Client {
 	return c
 }
 
-// Close ends the client. Calls under way return ErrClosed, or ErrUnknownOutcome.
+// Close closes the client. Calls under way return ErrClosed or ErrUnknownOutcome.
 func (c *Client) Close() error {
 	if c.ctx.Err() != nil {
 		return nil
@@ -161,11 +166,11 @@ func (c *Client) shut() error {
 	return errors.Join(errs...)
 }
 
-// Stats tells what the client has done.
+// Stats are the counters of a client.
 type Stats struct {
 	Messages uint64 // requests sent by message
 	OneSided uint64 // GETs answered by a Read
-	Refused  uint64 // Reads that proved nothing, or came too late
+	Refused  uint64 // Reads whose copy was invalid, or too late
 	Local    uint64 // requests that were function calls
 }
 
@@ -176,12 +181,12 @@ func (c *Client) Stats() Stats {
 	return <-got
 }
 
-// An op is a call with its own waiter, used again and again.
+// An op is a call with its own waiter, used repeatedly.
 type op struct {
 	call
 	w    waiter
 	list [1]*call
-	land []byte // where a Read of the caller's own lands
+	land []byte // the landing place of a Read that the caller makes itself
 }
 
 func newOp() *op {

@@ -5,19 +5,22 @@ import (
 	"time"
 )
 
-// suspendJump is how far wall and monotonic time part between two looks before the machine counts as suspended: the monotonic clock
-// stands still then. A correction of the wall clock has the same effect, which costs nothing but messages.
+// suspendJump is how far wall and monotonic time diverge between two readings before the machine counts as suspended,
+// because the monotonic clock stands still then. A correction of the wall clock has the same effect, which costs only
+// messages.
 const suspendJump = 100 * time.Millisecond
 
-// slew is how far the two part before a look notes that. Corrections of the wall clock come a little at a time; to note each would have all processors
-// write the same word.
+// slew is how far the two diverge before a reading notes it. Corrections of the wall clock come in small steps;
+// noting each would make all processors write the same word.
 const slew = time.Millisecond
 
-// A clock may be read by any goroutine.
+// Any goroutine may read a clock.
 type clock struct {
-	read  func() (monotonic, wall time.Duration) // since any moments
-	skew  atomic.Int64                           // wall less monotonic time, as of the last look that noted it
-	jumps atomic.Uint64                          // how often the machine was suspended, at least: of looks at the same time each may count
+	read func() (monotonic, wall time.Duration) // since arbitrary moments
+	skew atomic.Int64                           // wall minus monotonic time, as last noted
+	// jumps: how often the machine was suspended, at least: simultaneous readings may count one suspension several
+	// times
+	jumps atomic.Uint64
 }
 
 func systemClock() *clock {
@@ -35,7 +38,8 @@ func newClock(read func() (monotonic, wall time.Duration)) *clock {
 	return c
 }
 
-// now returns monotonic nanoseconds. A suspension is counted before its skew is noted: who finds the skew noted finds it counted.
+// now returns monotonic nanoseconds. It counts a suspension before it notes the new skew: a goroutine that finds the
+// skew noted finds the suspension counted.
 func (c *clock) now() int64 {
 	m, w := c.read()
 	switch d := (w - m - time.Duration(c.skew.Load())).Abs(); {
@@ -48,7 +52,8 @@ func (c *clock) now() int64 {
 	return int64(m)
 }
 
-// lasting returns when something ends that a shard has granted for so many microseconds, in answer to a request that was sent at a time.
+// lasting returns the end of something that a shard has granted for micros microseconds, in answer to a request sent
+// at the given time.
 func lasting(sent int64, micros uint32) int64 {
 	d := int64(micros) * 1000
 	return sent + d - d/64

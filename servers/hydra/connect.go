@@ -15,8 +15,8 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// networkOf returns the network of an address, and the address within it. A new network is opened at once; it is the engine's from the next
-// task on.
+// networkOf returns the network of an address, and the address within it. It opens a new network at once; the engine
+// uses it from the next task on.
 func (c *Client) networkOf(addr string) (*network, string, error) {
 	scheme, rest, ok := strings.Cut(addr, ":")
 	if !ok || rest == "" {
@@ -64,7 +64,7 @@ func newNetwork(scheme string, d fabric.Domain) (*network, error) {
 	return n, nil
 }
 
-// A greeted connection was made, and its peer has the cluster's secret.
+// A greeted connection has been made, and its peer has the cluster's secret.
 type greeted struct {
 	net     *network
 	conn    wire.Conn
@@ -150,7 +150,7 @@ const (
 	redialAfter = int64(50 * time.Millisecond)
 )
 
-// toDial returns the shards that a connection has to be made to, and notes that this is done.
+// toDial returns the shards to which a connection has to be made, and marks them as being dialled.
 func (e *engine) toDial() (list []*shard) {
 	for _, s := range e.shards {
 		if s.conn == nil && !s.dialing && e.now >= s.dialAfter && len(s.addrs) > 0 {
@@ -161,8 +161,8 @@ func (e *engine) toDial() (list []*shard) {
 	return list
 }
 
-// addrsFor returns where the shard may be served: its addresses, each attempt beginning with another one, and then those of all nodes that are
-// known, as the shard may have moved since.
+// addrsFor returns the addresses at which the shard may be served: its own, each attempt beginning with another one,
+// and then those of all known nodes, because the shard may have moved.
 func (e *engine) addrsFor(s *shard) (list []string) {
 	for i := range s.addrs {
 		list = append(list, s.addrs[(i+s.dials)%len(s.addrs)])
@@ -186,7 +186,7 @@ func (c *Client) connect(s *shard, addrs []string, next uint64) {
 	var errs []error
 	limit := dialTimeout
 	if len(addrs) > 1 {
-		limit = dialEach // one of them may be a process that was stopped
+		limit = dialEach // one of them may be a stopped process
 	}
 	for _, a := range addrs {
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
@@ -202,7 +202,7 @@ func (c *Client) connect(s *shard, addrs []string, next uint64) {
 		s.dialing = false
 		if g == nil {
 			s.lastErr, s.dialAfter = errors.Join(errs...), e.look()+redialAfter
-			e.stale = true // it may have moved
+			e.stale = true // the shard may have moved
 			if !e.guided && !e.connected() {
 				e.guided = true
 				go c.askTheWay(addrs)
@@ -217,7 +217,8 @@ func (e *engine) connected() bool {
 	return slices.ContainsFunc(e.shards, func(s *shard) bool { return s.conn != nil })
 }
 
-// askTheWay asks any node for the map, where no shard is connected: the nodes that are known serve none any more, and may know who does.
+// askTheWay asks any node for the map when no shard is connected: the known nodes may serve no shard any more, and
+// still know which nodes do.
 func (c *Client) askTheWay(addrs []string) {
 	var g *greeted
 	for _, a := range addrs {
@@ -242,7 +243,7 @@ func (c *Client) askTheWay(addrs []string) {
 		e.attach(guide, g, c.o.Secret)
 		e.start(&call{op: protocol.OpMap, shard: guide, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
 			e.guided = false
-			var rest []*shard // a list of its own: somebody goes through the old one
+			var rest []*shard // a new list: a caller may be iterating over the old one
 			for _, s := range e.shards {
 				if s != guide {
 					rest = append(rest, s)
@@ -280,7 +281,7 @@ func (c *Client) bootstrap(ctx context.Context, addrs []string) error {
 				return s.lastErr
 			}
 			if g.welcome.Term == 0 && s.conn != nil {
-				c.e.lost(s, ErrUnavailable) // that node knows the map, and does not serve the shard
+				c.e.lost(s, ErrUnavailable) // the node knows the map, and does not serve the shard
 			}
 			return nil
 		}

@@ -7,22 +7,25 @@ import (
 	"time"
 )
 
-// How the callers share the engine.
+// How callers share the engine.
 //
-// The caller that holds the lock is the driver. It steps the engine until its own calls are done, and starts what others have submitted
-// meanwhile. Nothing is lost between them:
+// The caller that holds the lock is the driver. It steps the engine until its own calls are done, and starts calls
+// that others have submitted meanwhile. Nothing is lost between them:
 //
-//   - Who submits a call, or a task, then tries the lock. If that fails there is a driver, which looks at what was submitted after it has
-//     unlocked. One of the two sees the other, as both are ordered by the lock and the stack.
-//   - A driver that stops wakes the waiter of the oldest call, which takes the lock, or fails because somebody else has.
-//   - A driver that sleeps says so before its last look at what was submitted. Who submits looks at that after submitting, and wakes it.
+//   - A goroutine that submits a call or a task then tries the lock. If that fails there is a driver, which checks
+//     for submissions after it has unlocked. One of the two sees the other, because the lock and the stack order
+//     both.
+//   - A driver that stops wakes the waiter of the oldest call, which takes the lock, or fails because another
+//     goroutine has it.
+//   - A driver that sleeps announces it before its last check for submissions. A submitter reads the announcement
+//     after submitting, and wakes the driver.
 
-// Spinning. A driver looks Options.Spin times in vain, spinPolls by default, before it sleeps; after each yieldPolls it lets other
-// goroutines run, which may submit calls, or be callers whose calls are done.
+// Spinning. A driver polls Options.Spin times in vain, by default spinPolls, before it sleeps; every yieldPolls polls
+// it lets other goroutines run, which may submit calls, or be callers whose calls are done.
 const (
 	spinPolls  = 2000
 	yieldPolls = 16
-	tickPolls  = 512 // looks at the clock
+	tickPolls  = 512 // polls between readings of the clock
 )
 
 // submit leaves a call to the driver.
@@ -35,7 +38,7 @@ func (c *Client) submit(x *call) {
 	}
 }
 
-// do lets the driver do something with the engine, at the latest when it wakes up.
+// do lets the driver run a task on the engine, at the latest when it wakes up.
 func (c *Client) do(task func(*engine)) {
 	c.taskMu.Lock()
 	c.tasks = append(c.tasks, task)
@@ -49,18 +52,18 @@ func (c *Client) do(task func(*engine)) {
 	}
 }
 
-// nudge wakes a driver that sleeps.
+// nudge wakes a sleeping driver.
 func (c *Client) nudge() {
 	if n := c.sleeping.Load(); n != nil {
 		n.group.Wake()
 	}
 }
 
-// pending says whether something was submitted.
+// pending reports whether something was submitted.
 func (c *Client) pending() bool { return c.submitted.Load() != nil || c.hasTasks.Load() }
 
-// take starts the calls that were submitted, in that order, and then does the tasks. The tasks are looked at first: one that withdraws a
-// call came after it, so the call is among those that are started before. The driver calls it.
+// take starts the submitted calls, in order, and then runs the tasks. It takes the tasks first: a task that withdraws
+// a call was submitted after the call, so the call is among those started before. Only the driver calls take.
 func (c *Client) take() {
 	var tasks []func(*engine)
 	if c.hasTasks.Load() {
@@ -146,7 +149,7 @@ func (c *Client) run(ctx context.Context, w *waiter, calls []*call) {
 				e.withdraw(calls, context.Cause(ctx))
 				close(ran)
 			})
-			<-ran // the calls are used again after this
+			<-ran // the caller reuses the calls after this
 			return
 		}
 	}
@@ -185,10 +188,11 @@ func (c *Client) driveFor(ctx context.Context, w *waiter, calls []*call) {
 	}
 }
 
-// sleep waits until something happens: a message, a completion, a submitted call, or the keeper's nudge.
+// sleep waits until something happens: a message, a completion, a submitted call, or a nudge by the goroutine of
+// keep.
 func (c *Client) sleep(ctx context.Context) {
 	if len(c.e.fabric) != 1 {
-		time.Sleep(100 * time.Microsecond) // of several networks none can be waited for alone
+		time.Sleep(100 * time.Microsecond) // it cannot wait on several networks at once
 		return
 	}
 	n := c.e.fabric[0]
@@ -207,8 +211,8 @@ func (c *Client) sleep(ctx context.Context) {
 	}
 }
 
-// tick lets the engine look at the time if that is due, and begins to dial what is not connected. Behind Close it does nothing: a caller that has made its
-// GET before may come so late, and nobody would close the connection.
+// tick runs the engine's Tick if that is due, and begins to dial shards without a connection. After Close it does
+// nothing: a caller that has just made its own GET may come late, and nobody would close a new connection.
 func (c *Client) tick() {
 	now := time.Now()
 	if c.e.closed != nil || now.Sub(c.ticked) < tickEvery {
@@ -222,8 +226,8 @@ func (c *Client) tick() {
 	}
 }
 
-// tickNow lets the engine look at the time, unless somebody drives it. Goroutines that Read one after the other leave none of the processors to the
-// goroutine of keep for a quarter of a second, in which leases end.
+// tickNow runs the engine's Tick, unless another goroutine drives it. Goroutines that Read one after another can keep
+// the processors from the goroutine of keep for a quarter of a second, in which leases end.
 func (c *Client) tickNow() {
 	if c.lock.TryLock() {
 		c.lookAfter()
@@ -231,7 +235,7 @@ func (c *Client) tickNow() {
 	}
 }
 
-// lookAfter does what is to be done now. The driver calls it.
+// lookAfter does everything that is due now. Only the driver calls it.
 func (c *Client) lookAfter() {
 	c.take()
 	c.e.Step()
@@ -239,7 +243,7 @@ func (c *Client) lookAfter() {
 	c.e.Step()
 }
 
-// keep does what time brings while nobody calls.
+// keep runs the engine while no caller does.
 func (c *Client) keep() {
 	defer close(c.kept)
 	t := time.NewTicker(tickEvery)
@@ -265,7 +269,7 @@ func (c *Client) keep() {
 	}
 }
 
-// drivePlain steps the engine of a client that nobody else has yet.
+// drivePlain steps the engine of a client that no other goroutine has yet.
 func (c *Client) drivePlain(ctx context.Context, until func() bool) error {
 	for polls := 1; !until(); polls++ {
 		c.take()

@@ -13,42 +13,42 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// The engine is the client without its goroutines: start begins a call, Step does what can be done now, Tick what time has brought. One
-// goroutine at a time uses it: the caller that drives it, or the simulator.
+// The engine is the client without its goroutines: start begins a call, Step does what can be done now, Tick what is
+// due by time. One goroutine at a time uses it: the driver, or the simulator.
 //
 // Invariants:
 //
 //  1. A call is in one of these places: its shard's queue, the table of calls under way, or finished.
-//  2. A write that was sent is sent again only on a later connection to the same shard with the same number, or, once a shard has said that
-//     it was not applied, with a new number. Only an answer on the newest connection counts: a refusal that a former primary has
-//     given tells nothing once the write may have reached another one.
-//  3. A write whose caller has gone is not sent again: nobody could tell when it would be applied.
+//  2. A write that was sent is sent again only on a later connection to the same shard with the same number, or, once
+//     a shard has answered that it was not applied, with a new number. Only an answer on the newest connection
+//     counts: a refusal by a former primary shows nothing once the write may have reached another one.
+//  3. A write whose caller has given up is not sent again: nobody could tell when it would be applied.
 type engine struct {
 	clock  *clock
-	wall   uint64 // suspensions that the engine knows of
-	now    int64  // of this Step or Tick
+	wall   uint64 // number of suspensions that the engine knows
+	now    int64  // the clock, as read by this Step or Tick
 	fabric []*network
-	cache  *pointers     // never another one
-	seed   atomic.Uint64 // m's, for any goroutine
+	cache  *pointers     // always the same cache
+	seed   atomic.Uint64 // the map's seed, for any goroutine
 
 	m      protocol.Map
 	circle *circle.Circle
-	shards []*shard // of the map, in its order, and others that have calls still
-	stale  bool     // a newer map is known of
-	asking bool     // for it
-	guided bool     // a node is asked for it that serves nothing
-	first  []string // the addresses that Dial was given
+	shards []*shard // of the map, in its order, and others that still have calls
+	stale  bool     // a newer map exists
+	asking bool     // a request for the map is under way
+	guided bool     // a node that serves no shard is being asked for the map
+	first  []string // the addresses given to Dial
 
 	numbers numbers
 	slots   []*call
 	gens    []uint32
 	free    []int
-	waiting []*call // writes for which the window has no number
-	later   []*call // tried again at their time
-	live    call    // the ends of the list of calls that somebody waits for
-	lasting bool    // the bodies that are being answered stay: values need no copy
+	waiting []*call // writes that wait for a number of the window
+	later   []*call // calls to retry at the next Tick
+	live    call    // the ends of the list of calls with a waiter
+	lasting bool    // the bodies being answered are not reused: values need no copy
 
-	carriers []*call // calls for BATCH that are free
+	carriers []*call // free calls for BATCH
 	timeout  int64   // nanoseconds from the first Tick that sees a call
 
 	messages  uint64 // requests sent by message
@@ -57,52 +57,52 @@ type engine struct {
 	noPointer bool
 }
 
-// A network is a fabric domain with the group of connections in it, and where Reads land.
+// A network is a fabric domain with its group of connections, and the landing place of Reads.
 type network struct {
 	scheme string
 	domain fabric.Domain
 	group  *wire.Group
 	land   fabric.Region
 	places []uint64 // free places of land
-	under  []*call  // by place: whose Read lands there
+	under  []*call  // by landing place: the call whose Read uses it
 }
 
-// The landing places of Reads. Larger items come by message.
+// The landing places of Reads. Larger items are fetched by message.
 const (
 	readPlaces = 64
 	readSize   = 16<<10 + 256
 )
 
-// A shard is what the client knows of one.
+// A shard is the client's state of a shard.
 type shard struct {
 	id        uint32
 	addrs     []string
 	net       *network
 	conn      wire.Conn
-	sided     wire.OneSided // conn, if its peer's memory can be Read
-	queue     []*call       // in the order in which they were started
-	gone      bool          // the map has no such shard any more
+	sided     wire.OneSided // conn, if the peer's memory can be Read
+	queue     []*call       // in the order in which the calls were started
+	gone      bool          // the map no longer has the shard
 	dialing   bool
 	dialAfter int64
-	dials     int    // attempts to connect
+	dials     int    // number of attempts to connect
 	heard     int64  // when the last answer came
-	term      uint64 // of the reign that the tenure is of
-	tenure    int64  // end
+	term      uint64 // of the reign with the tenure
+	tenure    int64  // end of the tenure
 	asked     bool   // a RENEW is under way
 	extents   map[uint32]*extent
 	lastErr   error
 
-	// What any goroutine uses.
-	sight atomic.Pointer[sight] // conn's peer as it may be Read now; nil while it may not
+	// Fields for any goroutine.
+	sight atomic.Pointer[sight] // what a Read relies on now; nil while the peer may not be Read
 	used  atomic.Bool           // a Read was made, or wanted, since the last renewal
 	renew renewals
 }
 
-// An extent is a part of a shard's memory, whose key is asked for once.
+// An extent is a part of a shard's memory, whose key is requested once.
 type extent struct {
 	term  uint64
-	key   fabric.Key  // valid once known
-	known atomic.Bool // no longer changes then
+	key   fabric.Key  // valid once known is set
+	known atomic.Bool // key no longer changes
 }
 
 func newEngine(c *clock, places int) *engine {
@@ -111,7 +111,7 @@ func newEngine(c *clock, places int) *engine {
 	return e
 }
 
-// look reads the clock. After a suspension no pointer and no tenure counts any more (rule 5 of the package).
+// look reads the clock. After a suspension all pointers and tenures are invalid (rule 5 of the package).
 func (e *engine) look() int64 {
 	e.now = e.clock.now()
 	if jumps := e.clock.jumps.Load(); jumps != e.wall {
@@ -131,7 +131,7 @@ func (e *engine) forget() {
 	}
 }
 
-// setMap takes a map that is newer than the engine's.
+// setMap installs a map that is newer than the engine's.
 func (e *engine) setMap(m protocol.Map) {
 	if e.circle != nil && m.Version <= e.m.Version {
 		return
@@ -150,7 +150,7 @@ func (e *engine) setMap(m protocol.Map) {
 		s.addrs, s.gone = p.Addrs, false
 	}
 	e.circle = m.Circle()
-	for _, s := range e.shards { // what waits is routed anew
+	for _, s := range e.shards { // queued calls are routed anew
 		list := s.queue
 		s.queue = nil
 		for _, c := range list {
@@ -164,21 +164,21 @@ func (e *engine) setMap(m protocol.Map) {
 	}
 }
 
-// part lets go of shards that the map has no more, and that no call waits for: a write that such a shard may have applied is sent to it until it
-// tells.
+// part drops shards that are no longer in the map and for which no call waits: a write that such a shard may have
+// applied is sent to it until it answers.
 func (e *engine) part() {
 	waits := func(c *call) bool { return c != nil && c.number != 0 && c.shard != nil && c.shard.gone }
 	if !slices.ContainsFunc(e.shards, func(s *shard) bool { return s.gone }) || slices.ContainsFunc(e.slots, waits) || slices.ContainsFunc(e.later, waits) {
 		return
 	}
-	var rest []*shard // a list of its own: somebody goes through the old one
+	var rest []*shard // a new list: a caller may be iterating over the old one
 	for _, s := range e.shards {
 		if !s.gone || len(s.queue) > 0 || s.dialing {
 			rest = append(rest, s)
 			continue
 		}
 		if s.conn != nil {
-			e.lost(s, ErrUnavailable) // what was under way is routed anew
+			e.lost(s, ErrUnavailable) // calls under way are routed anew
 			for _, c := range s.queue {
 				e.route(c)
 			}
@@ -222,8 +222,8 @@ func (e *engine) hashOf(c *call) uint64 {
 	return circle.Hash(e.m.Seed, c.key)
 }
 
-// route finds the call's shard by its hash. A map of a node in memory that was started again has another seed, so the hash is made anew. A write that
-// an earlier life of a shard may have seen stays with that shard.
+// route finds the call's shard by its hash. It computes the hash again, because a node in memory that was restarted
+// sends a map with another seed. A write that an earlier life of a shard may have seen stays with that shard.
 func (e *engine) route(c *call) {
 	c.hash = e.hashOf(c)
 	if c.number == 0 || c.shard == nil {
@@ -233,18 +233,18 @@ func (e *engine) route(c *call) {
 	e.try(c)
 }
 
-// try sends a call, or queues it behind those that wait for the same shard.
+// try sends a call, or queues it behind other calls for the same shard.
 func (e *engine) try(c *call) {
 	s := c.shard
 	if c.op == protocol.OpGet && !e.noPointer && e.readOneSided(c) {
 		return
 	}
 	if s.conn == nil || len(s.queue) > 0 || c.joins() || !e.send(c) {
-		s.queue = append(s.queue, c) // what joins is sent by Step, with what else its caller asks for
+		s.queue = append(s.queue, c) // Step sends a call that joins, together with its caller's other calls
 	}
 }
 
-// send puts the call's message on its way; false means that there is no room.
+// send sends the call's message; false means that there is no room.
 func (e *engine) send(c *call) bool {
 	s := c.shard
 	if c.op.IsWrite() && c.number == 0 {
@@ -270,7 +270,7 @@ func (e *engine) send(c *call) bool {
 	}
 	b, err := s.conn.Begin(size)
 	if err != nil {
-		return false // ErrAgain; or the connection has ended, which Step finds
+		return false // ErrAgain; or the connection has ended, which Step notices
 	}
 	if c.body == nil {
 		b = r.AppendBody(b)
@@ -278,7 +278,7 @@ func (e *engine) send(c *call) bool {
 		b = append(b, c.body...)
 	}
 	if c.op == protocol.OpRenew || h.Flags&uint8(protocol.FlagPointer) != 0 && c.op == protocol.OpGet {
-		c.sent, c.sentWall = e.look(), e.wall // rule 4: before the request leaves
+		c.sent, c.sentWall = e.look(), e.wall // rule 4: before the request is sent
 	}
 	h.Request = e.enter(c)
 	s.conn.End(&h, b)
@@ -288,7 +288,7 @@ func (e *engine) send(c *call) bool {
 	return true
 }
 
-// enter gives the call a place in the table of calls under way, whose number and generation is the request's id.
+// enter gives the call a slot in the table of calls under way. Slot and generation are the request's id.
 func (e *engine) enter(c *call) uint64 {
 	if len(e.free) == 0 {
 		e.free = append(e.free, len(e.slots))
@@ -301,7 +301,7 @@ func (e *engine) enter(c *call) uint64 {
 	return uint64(e.gens[c.slot])<<32 | uint64(c.slot)
 }
 
-// leave takes the call out of the table.
+// leave removes the call from the table.
 func (e *engine) leave(c *call) {
 	if c.slot >= 0 {
 		e.slots[c.slot] = nil
@@ -311,7 +311,7 @@ func (e *engine) leave(c *call) {
 	c.conn = nil
 }
 
-// finish ends a call. Nothing of it is looked at afterwards.
+// finish ends a call. The caller owns the call afterwards.
 func (e *engine) finish(c *call, err error) {
 	e.leave(c)
 	if c.number != 0 {
@@ -323,7 +323,7 @@ func (e *engine) finish(c *call, err error) {
 	}
 }
 
-// tell gives the call back to its caller.
+// tell returns the call to its caller.
 func (e *engine) tell(c *call, err error) {
 	c.older.newer, c.newer.older = c.newer, c.older
 	c.older, c.newer = nil, nil
@@ -334,7 +334,7 @@ func (e *engine) tell(c *call, err error) {
 	}
 }
 
-// oldest returns the waiter of the oldest call that is not finished, nil if there is none.
+// oldest returns the waiter of the oldest unfinished call, nil if there is none.
 func (e *engine) oldest() *waiter {
 	if c := e.live.newer; c != &e.live {
 		return c.waiter
@@ -342,7 +342,7 @@ func (e *engine) oldest() *waiter {
 	return nil
 }
 
-// Step moves what can be moved, and says whether anything did.
+// Step makes all possible progress, and reports whether there was any.
 func (e *engine) Step() (worked bool) {
 	for _, n := range e.fabric {
 		if n.group.Step() {
@@ -387,7 +387,7 @@ func (e *engine) Step() (worked bool) {
 	return worked
 }
 
-// lost takes a connection that has ended away from its shard, and sends anew what was under way, oldest first.
+// lost removes an ended connection from its shard, and queues its calls again, oldest first.
 func (e *engine) lost(s *shard, err error) {
 	conn := s.conn
 	conn.Close()
@@ -423,8 +423,8 @@ func (e *engine) lost(s *shard, err error) {
 	s.queue = append(again, s.queue...)
 }
 
-// Tick looks after what takes time: connections, deadlines, tries that wait, leases. It is called at least every tickEvery while there are
-// calls, and now and then else.
+// Tick does what depends on time: connections, deadlines, retries, leases. It is called at least every tickEvery
+// while there are calls, and occasionally otherwise.
 func (e *engine) Tick(now time.Time) {
 	e.look()
 	for _, n := range e.fabric {
@@ -462,8 +462,9 @@ func (e *engine) Tick(now time.Time) {
 	}
 }
 
-// silentAfter is how long a shard that is served by several nodes may owe an answer before its connection is given up: a process that was stopped
-// ends none. What is under way is sent again, to whoever serves the shard then.
+// silentAfter is how long a shard that several nodes can serve may owe an answer before its connection is given up: a
+// stopped process does not end its connections. The calls under way are sent again, to the node that serves the shard
+// then.
 const silentAfter = int64(2 * time.Second)
 
 var errSilent = fmt.Errorf("hydra: no answer for %v", time.Duration(silentAfter))
@@ -480,15 +481,17 @@ func (e *engine) silent(s *shard) bool {
 	return false
 }
 
-// tickEvery is how often Tick is called: often enough for a lease of a second to be renewed in its second half.
+// tickEvery is the interval of Tick: short enough to renew a lease of a second in its second half.
 const tickEvery = 20 * time.Millisecond
 
-// idleTick is how often a client that has nothing to do looks whether that has changed. A call that begins meanwhile ticks itself while it
-// drives; if it sleeps, what only a tick brings (another try, its deadline) comes so much later, once. A renewal that is so much later
-// is still within the second half of the shortest lease, 500 ms. Fifty looks a second took most of what an idle node took.
+// idleTick is the interval at which a client with nothing to do checks whether that has changed. A call that begins
+// meanwhile ticks while it drives; if it sleeps, work that only a tick does (a retry, its deadline) comes at most
+// this much later, once. A renewal that is this much later is still within the second half of the shortest lease, 500
+// ms. Fifty checks a second took most of the processor time of an idle node.
 const idleTick = 200 * time.Millisecond
 
-// idle says whether nothing waits for a Tick: no call, no connection that is lost, and no pointer that was used and may have to be renewed.
+// idle reports whether nothing waits for a Tick: no call, no lost connection, and no used pointer that may have to be
+// renewed.
 func (e *engine) idle() bool {
 	if e.oldest() != nil || len(e.later) > 0 || len(e.waiting) > 0 || e.stale {
 		return false
@@ -501,12 +504,12 @@ func (e *engine) idle() bool {
 	return true
 }
 
-// expireAll removes the calls whose time is over from a list of those that wait to be sent.
+// expireAll removes expired calls from a list of calls that wait to be sent.
 func (e *engine) expireAll(list []*call) []*call {
 	return slices.DeleteFunc(list, e.expire)
 }
 
-// expire gives the call up if its time is over.
+// expire gives the call up if its deadline has passed.
 func (e *engine) expire(c *call) bool {
 	switch {
 	case c.internal != nil || c.abandoned:
@@ -519,7 +522,8 @@ func (e *engine) expire(c *call) bool {
 	return false
 }
 
-// giveUp ends a call for its caller. What is under way stays under way until it is answered, or its connection is lost.
+// giveUp ends a call for its caller. A request under way stays in the table until it is answered, or its connection
+// is lost.
 func (e *engine) giveUp(c *call, why error) {
 	err := fmt.Errorf("%w (%w)", ErrUnavailable, why)
 	if c.op.IsWrite() && c.number != 0 {
@@ -527,7 +531,7 @@ func (e *engine) giveUp(c *call, why error) {
 	} else if c.shard != nil && c.shard.lastErr != nil {
 		err = fmt.Errorf("%w (%w; last connection: %v)", ErrUnavailable, why, c.shard.lastErr)
 	}
-	// The caller may use the call again, and its memory: what stays here is a copy that has none of it.
+	// The caller may reuse the call and its memory: the table keeps a copy that refers to none of it.
 	ghost := &call{op: c.op, shard: c.shard, conn: c.conn, number: c.number, slot: c.slot, reading: c.reading, abandoned: true}
 	c.number, c.conn, c.reading = 0, nil, nil
 	if c.slot >= 0 {
@@ -547,7 +551,7 @@ func (e *engine) giveUp(c *call, why error) {
 	e.tell(c, err)
 }
 
-// withdraw ends calls whose caller does not wait any more.
+// withdraw ends calls whose caller no longer waits.
 func (e *engine) withdraw(calls []*call, why error) {
 	for _, c := range calls {
 		if c.older == nil {
@@ -560,7 +564,7 @@ func (e *engine) withdraw(calls []*call, why error) {
 	}
 }
 
-// unqueue takes a call out of whatever it waits in.
+// unqueue removes a call from the list in which it waits.
 func (e *engine) unqueue(c *call) {
 	is := func(x *call) bool { return x == c }
 	if c.shard != nil {

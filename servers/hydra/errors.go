@@ -7,7 +7,8 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// The errors of calls, for errors.Is. An ended context's error comes along with ErrUnavailable or ErrUnknownOutcome.
+// The errors of calls, for errors.Is. The error of an ended context is joined with ErrUnavailable or
+// ErrUnknownOutcome.
 var (
 	ErrNotFound       = errors.New("hydra: key not found")
 	ErrExists         = errors.New("hydra: key exists")
@@ -23,7 +24,7 @@ var (
 	ErrIncomplete     = errors.New("hydra: chunks of the value are missing, or others than were written")
 )
 
-// statusError is the error of an answer that ends a call.
+// statusError returns the error for the status of an answer that ends a call.
 func statusError(s protocol.Status) error {
 	switch s {
 	case protocol.StatusOK:

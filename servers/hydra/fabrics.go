@@ -6,7 +6,7 @@ import (
 	"flashdbm/servers/fabric/tcp"
 )
 
-// fabrics open a domain by the scheme of an address. Options.Fabrics comes first.
+// fabrics opens a domain by the scheme of an address. Options.Fabrics has precedence.
 var fabrics = map[string]func() (fabric.Domain, error){
 	"shm": func() (fabric.Domain, error) { return shm.Open() },
 	"tcp": func() (fabric.Domain, error) { return tcp.Open(tcp.Options{}), nil },

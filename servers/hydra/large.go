@@ -14,23 +14,27 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// A value longer than MaxValue is written as chunks of MaxValue bytes, items with keys of their own (circle.Chunk), and then a manifest as the
-// key's item, by the op that the caller wants. Who reads the key finds the manifest, and reads the chunks that it lists.
+// A value longer than MaxValue is written as chunks of MaxValue bytes, items with keys of their own (circle.Chunk),
+// and then a manifest as the key's item, with the caller's operation. A reader of the key finds the manifest, and
+// reads the chunks that it lists.
 //
 // Invariants:
 //
-//  1. The manifest is written when all of its chunks have been acknowledged. Chunks and manifest are in one shard, so its log has them in
-//     this order, and after a crash there is no manifest without its chunks.
-//  2. A chunk's key has an ID that was drawn for this write: no chunk is ever written by two writes. So chunks that a manifest lists are those of
-//     its value, and a read is of the moment at which the manifest was read, however long it takes to read them.
-//  3. The shard removes the chunks of a manifest that has come to its end, behind that (shard/chunks.go). So a reader who does not find a
-//     chunk finds another manifest, or none, and begins again.
-//  4. A value is returned if it has the manifest's length and hash.
-//  5. A manifest is written within uploadMost of the drawing of its ID; Sweep takes chunks that are older than sweepAge, and that no manifest
-//     lists. So it takes none whose manifest is still to come, as long as the two clocks differ by less than sweepAge-uploadMost.
+//  1. The manifest is written when all of its chunks have been acknowledged. Chunks and manifest are in one shard, so
+//     its log has them in this order, and after a crash there is no manifest without its chunks.
+//  2. A chunk's key has an ID that was drawn for this write: no two writes write the same chunk. So the chunks that a
+//     manifest lists are those of its value, and the value read is that of the moment at which the manifest was read,
+//     however long reading the chunks takes.
+//  3. The shard removes the chunks of a manifest after the manifest has ended (shard/chunks.go). So a reader that
+//     does not find a chunk finds another manifest, or none, and starts again.
+//  4. A value is returned only if it has the manifest's length and hash.
+//  5. A manifest is written within uploadMost of the drawing of its ID; Sweep removes chunks that are older than
+//     sweepAge and that no manifest lists. So it removes none whose manifest is still to come, as long as the two
+//     clocks differ by less than sweepAge-uploadMost.
 //
-// A crash that loses the end of a log (async mode) may bring an older manifest back, and its chunks with it; a reader in between may have
-// missed those. So one look is not enough to say that chunks are missing: incompleteLooks.
+// A crash that loses the end of a log (async mode) may bring an older manifest back, and its chunks with it; a reader
+// in between may have missed those chunks. So one attempt is not enough to report that chunks are missing:
+// incompleteLooks attempts are.
 const (
 	uploadMost      = 30 * time.Minute
 	sweepAge        = time.Hour
@@ -39,7 +43,7 @@ const (
 	largeOfBatch    = 16 * MaxValue // bytes of values in chunks that a batch returns
 )
 
-// errLarge is the error of a request of a batch whose value is written by itself.
+// errLarge marks a request of a batch whose value is written separately.
 var errLarge = errors.New("hydra: the value is written in chunks")
 
 // drawID draws an ID for the chunks of one value.
@@ -50,7 +54,7 @@ func drawID(now time.Time) (id circle.ID) {
 	return id
 }
 
-// writeLarge writes a value in chunks. Until the manifest is sent nothing has happened to the key.
+// writeLarge writes a value in chunks. Until it sends the manifest, the key is unchanged.
 func (c *Client) writeLarge(ctx context.Context, code protocol.Op, f protocol.Flags, key, value []byte, arg uint64, e Expiry) (version uint64, err error) {
 	if len(key) > MaxLargeKey || len(value) > MaxLarge {
 		return 0, ErrTooLarge
@@ -75,7 +79,7 @@ func (c *Client) writeLarge(ctx context.Context, code protocol.Op, f protocol.Fl
 	case err == nil:
 		version, err = c.writeItem(ctx, code, f, protocol.ItemManifest, key, m.Append(nil), arg, e)
 	}
-	if err != nil && !errors.Is(err, ErrUnknownOutcome) && ctx.Err() == nil { // else they are left to Sweep
+	if err != nil && !errors.Is(err, ErrUnknownOutcome) && ctx.Err() == nil { // else Sweep removes them
 		for i := range chunk.Index {
 			c.Delete(ctx, (&circle.Chunk{ID: m.ID, Index: i, Key: key}).Append(nil))
 		}
@@ -83,7 +87,8 @@ func (c *Client) writeLarge(ctx context.Context, code protocol.Op, f protocol.Fl
 	return version, err
 }
 
-// whole returns the item with the value that it lists, appended to dst, if it is a manifest. The item's value is not used afterwards.
+// whole returns the item with the value that it lists, appended to dst, if it is a manifest. The item's own value is
+// not used afterwards.
 func (c *Client) whole(ctx context.Context, key, dst []byte, i Item) (Item, error) {
 	for looks := 1; ; {
 		if i.flags&protocol.ItemManifest == 0 { // a shorter value was written meanwhile
@@ -143,7 +148,7 @@ func (c *Client) chunks(ctx context.Context, m *protocol.Manifest, key, dst []by
 	return value, nil
 }
 
-// batchLarge ends a batch: it writes the values that have errLarge, and reads those of which there are manifests.
+// batchLarge completes a batch: it writes the values of requests with errLarge, and reads the values of manifests.
 func (c *Client) batchLarge(ctx context.Context, list []Request) (first error) {
 	room := largeOfBatch
 	for i := range list {
@@ -170,10 +175,11 @@ func (c *Client) batchLarge(ctx context.Context, list []Request) (first error) {
 	return first
 }
 
-// Sweep removes the chunks that no value has: what programs have left that ended while they wrote a value above MaxValue, and those of values that
-// a PUT has replaced unseen, see shard/chunks.go. It walks all keys, and looks at the ones whose chunks it finds. It returns how many chunks it has removed.
+// Sweep removes chunks that belong to no value: those of programs that ended while they wrote a value above MaxValue,
+// and those of values that a PUT has replaced unseen (see shard/chunks.go). It scans all keys, and reads the keys
+// whose chunks it finds. It returns the number of chunks removed.
 func (c *Client) Sweep(ctx context.Context) (removed int, err error) {
-	var listed circle.Chunk // the last one that was found to be listed by its manifest
+	var listed circle.Chunk // the last chunk that its manifest lists
 	for cursor, more := uint64(0), true; more; {
 		var page []Entry
 		if page, cursor, more, err = c.scanPage(ctx, cursor, &ScanOptions{KeysOnly: true}); err != nil {
@@ -205,7 +211,7 @@ func (c *Client) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// lists says whether the chunk's key has the manifest that lists it.
+// lists reports whether the chunk's key has the manifest that lists it.
 func (c *Client) lists(ctx context.Context, chunk *circle.Chunk) (bool, error) {
 	i, err := c.getItem(ctx, chunk.Key)
 	if err != nil {

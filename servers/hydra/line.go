@@ -10,38 +10,42 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A line carries the calls of a Client to one shard of the same process, and the answers back. There are no messages: a call is encoded into
-// the line's memory, and the shard's answer is decoded into the call by whoever serves the shard, who uses the line as a wire.Line.
+// A line carries the calls of a Client to one shard of the same process, and the answers back. There are no messages:
+// a call is encoded into the line's memory, and the goroutine that serves the shard, which uses the line as a
+// wire.Line, decodes the shard's answer into the call.
 //
 // Invariants:
 //
-//  1. A request is encoded by its caller, before the shard can see it. So a caller that gives up may use its key and value again at once.
-//  2. A call is in slots from when it was queued until it is answered or withdrawn. Who takes it out, under mu, is the only one to
-//     write its results, and then counts it off its waiter.
-//  3. After Close nothing is queued, and every call that was in slots has been answered with ErrClosed.
+//  1. The caller encodes a request before the shard can see it. So a caller that gives up may reuse its key and value
+//     at once.
+//  2. A call is in slots from when it was queued until it is answered or withdrawn. Only the goroutine that removes
+//     it, while it holds mu, writes its results, and then counts it off its waiter.
+//  3. After Close nothing is queued, and every call that was in slots has been answered with ErrClosed or
+//     ErrUnknownOutcome.
 //
-// A request is sent once, so it has no number that the shard would have to remember: the answer cannot be lost while the process lives.
+// A request is sent once, so it has no number for the shard to remember: the answer cannot be lost while the process
+// lives.
 type line struct {
-	serve func() // has the shard look at the line, and perhaps serves it
+	serve func() // makes the shard check the line, and may serve it
 
-	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
-	queue requests   // that the shard has not taken
-	open  []*parts   // that have no answer yet
+	mu    sync.Mutex // guards the fields below; no other lock is taken while it is held
+	queue requests   // requests that the shard has not taken
+	open  []*parts   // parts without an answer
 	slots []*call    // by the low half of a request's id
-	gens  []uint32   // the high half
+	gens  []uint32   // the high half of a request's id
 	free  []uint32
 
-	queued atomic.Int32 // requests in queue; it changes under mu and is looked at without
-	closed atomic.Bool  // the same
+	queued atomic.Int32 // requests in queue; changes while mu is held, is read without
+	closed atomic.Bool  // changes while mu is held, is read without
 
-	// The rest is used by whoever serves the shard.
+	// The goroutine that serves the shard uses the remaining fields.
 	taken  requests
-	next   int // of taken
+	next   int // index into taken
 	answer []byte
-	values []byte // what is left of the memory for the values of batches
+	values []byte // the free part of the memory for values of batches
 }
 
-// requests are encoded one behind the other.
+// requests are encoded requests, one after another.
 type requests struct {
 	list []request
 	text []byte
@@ -55,7 +59,7 @@ type request struct {
 	parts    *parts
 }
 
-// lineKeep is how many bytes of bodies a line keeps room for while it has none.
+// lineKeep is the most memory for bodies, in bytes, that an empty line keeps.
 const lineKeep = 256 << 10
 
 func (r *requests) reset() {
@@ -66,7 +70,7 @@ func (r *requests) reset() {
 	}
 }
 
-// hand gives the shard those of the calls that go to this line.
+// hand passes those calls that belong to this line to the shard.
 func (l *line) hand(calls []*call) {
 	if err := l.push(calls); err == nil {
 		l.serve()
@@ -79,7 +83,7 @@ func (l *line) hand(calls []*call) {
 	}
 }
 
-// push queues the calls that go to this line. It returns ErrClosed if there is no shard any more; then nothing was queued.
+// push queues the calls that belong to this line. It returns ErrClosed, and queues nothing, if the line is closed.
 func (l *line) push(calls []*call) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +101,7 @@ func (l *line) push(calls []*call) error {
 	return nil
 }
 
-// onceNumber stands where a write that is sent once has its number.
+// onceNumber is the number of every write that is sent once.
 const onceNumber = 1
 
 func (l *line) encode(c *call) {
@@ -124,7 +128,7 @@ func (l *line) encode(c *call) {
 	q.list = append(q.list, request{id: uint64(l.gens[slot])<<32 | uint64(slot), op: c.op, flags: c.flags, from: from, to: len(q.text)})
 }
 
-// take takes the call of a request out of slots, nil if it was withdrawn.
+// take removes the call of a request from slots, and returns it; nil if it was withdrawn.
 func (l *line) take(id uint64) *call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,14 +141,14 @@ func (l *line) take(id uint64) *call {
 	return c
 }
 
-// leave takes a call out of slots.
+// leave removes a call from slots.
 func (l *line) leave(c *call) {
 	l.slots[c.slot] = nil
 	l.free = append(l.free, uint32(c.slot))
 	c.slot = -1
 }
 
-// withdraw answers the calls that the shard has not answered. A request that is queued stays there, and is served.
+// withdraw ends the calls that the shard has not answered. A queued request stays queued, and is served.
 func (l *line) withdraw(calls []*call, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +160,7 @@ func (l *line) withdraw(calls []*call, why error) {
 	}
 }
 
-// expire withdraws the calls whose time is over. It begins with the first expire that sees the call.
+// expire withdraws calls that have timed out. Their time begins with the first expire that sees them.
 func (l *line) expire(now time.Time, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +184,7 @@ func (l *line) expire(now time.Time, timeout time.Duration) {
 	}
 }
 
-// Waiting reports whether there is a request that Receive has not returned. Whoever serves the shard calls it.
+// Waiting reports whether Receive has a request to return. The goroutine that serves the shard calls it.
 func (l *line) Waiting() bool {
 	return (l.next < len(l.taken.list) || l.queued.Load() > 0) && !l.closed.Load()
 }
@@ -213,7 +217,7 @@ func (l *line) Receive() (wire.Message, bool) {
 	return wire.Message{Header: h, Body: l.taken.text[r.from:r.to:r.to]}, true
 }
 
-// Begin returns memory for an answer of max bytes at most.
+// Begin returns memory for an answer of at most max bytes.
 func (l *line) Begin(max int) ([]byte, error) {
 	if cap(l.answer) < max || cap(l.answer) > lineKeep {
 		l.answer = make([]byte, 0, max)
@@ -221,7 +225,7 @@ func (l *line) Begin(max int) ([]byte, error) {
 	return l.answer[:0], nil
 }
 
-// End gives a call its answer.
+// End passes an answer to its call.
 func (l *line) End(h *wire.Header, body []byte) {
 	c := l.take(h.Request)
 	if c == nil {
@@ -235,10 +239,10 @@ func (l *line) End(h *wire.Header, body []byte) {
 	c.settle(err)
 }
 
-// valuesSize is how many bytes the values of batches share, as Client.Batch says.
+// valuesSize is the number of bytes that values of batches share, as Client.Batch says.
 const valuesSize = 16 << 10
 
-// room returns an empty slice for n bytes of a value.
+// room returns an empty slice with room for n bytes of a value.
 func (l *line) room(n int) []byte {
 	if len(l.values) < n {
 		l.values = make([]byte, valuesSize)
@@ -248,7 +252,7 @@ func (l *line) room(n int) []byte {
 	return b
 }
 
-// Flush does nothing: an answer is there once End has returned.
+// Flush does nothing: End delivers the answer.
 func (l *line) Flush() {}
 
 // Err returns ErrClosed after Close.
@@ -259,7 +263,7 @@ func (l *line) Err() error {
 	return nil
 }
 
-// Close ends the line. Calls that have no answer end with ErrClosed, or ErrUnknownOutcome.
+// Close closes the line. Calls without an answer end with ErrClosed, or ErrUnknownOutcome.
 func (l *line) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,7 +274,7 @@ func (l *line) Close() error {
 			c.settle(c.unanswered(ErrClosed))
 		}
 	}
-	for i := len(l.open) - 1; i >= 0; i-- {
+	for i := len(l.open) - 1; i >= 0; i-- { // else Served does it
 		if p := l.open[i]; !p.serving { // else Served does it
 			p.give(ErrClosed)
 		}

@@ -14,15 +14,16 @@ import (
 
 // A Host is a node of this process, such as a machine.Node.
 type Host interface {
-	// Map says how keys are hashed, and which shards there are. All of them are the Host's.
+	// Map returns the map of shards. All of them are the Host's.
 	Map() protocol.Map
-	// Join gives a shard a line. serve has the shard look at the line: it returns after the line's requests have been served, or once
-	// somebody else will do so without being asked again. Any goroutine may call it.
+	// Join gives a shard a line. serve makes the shard check the line: it returns after the line's requests have been
+	// served, or when another goroutine will serve them without further calls. Any goroutine may call serve.
 	Join(shard uint32, l wire.Line) (serve func(), err error)
 }
 
-// Local returns a client of a node that is in this process. Its calls are function calls: a caller whose shard is asleep serves it itself, so
-// that neither is woken. Of the options Timeout alone counts. The node is closed after the client.
+// Local returns a client of a node in this process. Its calls are function calls: a caller whose shard sleeps serves
+// the shard itself, so neither has to be woken. Of the options only Timeout is used. The caller closes the node after
+// the client.
 func Local(h Host, o *Options) (*Client, error) {
 	c := newClient(o)
 	m := h.Map()
@@ -70,11 +71,12 @@ func (c *Client) keepLines() {
 	}
 }
 
-// localYields is how often a caller whose call is not done at once lets others run before it sleeps: whoever serves the shard answers within
-// a few microseconds, unless the answer waits for the file. With 0 each such caller costs a wake-up, with many it keeps a processor busy.
+// localYields is how often a caller whose call is not done at once yields before it sleeps: the goroutine that serves
+// the shard answers within a few microseconds, unless the answer waits for the file. 0: each such caller costs a
+// wake-up. Larger: the caller keeps a processor busy.
 const localYields = 2
 
-// runLocal hands calls to their shards and returns when all are done.
+// runLocal passes calls to their shards and returns when all are done.
 func (c *Client) runLocal(ctx context.Context, w *waiter, calls []*call) {
 	w.left.Store(int32(len(calls)))
 	w.sleeps.Store(false)
@@ -86,7 +88,7 @@ func (c *Client) runLocal(ctx context.Context, w *waiter, calls []*call) {
 	w.await(ctx, func() { eachLine(calls, func(l *line) { l.withdraw(calls, context.Cause(ctx)) }) })
 }
 
-// await returns when nothing is left. withdraw is called when the context has ended, and sees to it that this is soon.
+// await returns when left is 0. If the context ends, it calls withdraw, which makes that happen soon.
 func (w *waiter) await(ctx context.Context, withdraw func()) {
 	for tries := 0; !w.done(); tries++ {
 		if tries < localYields {
@@ -98,15 +100,15 @@ func (w *waiter) await(ctx context.Context, withdraw func()) {
 			return
 		}
 		select {
-		case <-w.token: // perhaps one of an earlier use of the waiter
+		case <-w.token: // possibly a token of an earlier use of the waiter
 		case <-ctx.Done():
 			withdraw()
-			ctx = context.Background() // what is left is being answered
+			ctx = context.Background() // the remaining calls are being answered
 		}
 	}
 }
 
-// lineOf returns the line to the shard that owns the call's key.
+// lineOf returns the line of the shard that owns the call's key.
 func (c *Client) lineOf(x *call) *line {
 	if c.only != nil {
 		return c.only
@@ -118,7 +120,7 @@ func (c *Client) lineOf(x *call) *line {
 	return c.lines[owner]
 }
 
-// eachLine calls do once for each line that calls go to.
+// eachLine calls do once for each line of the calls.
 func eachLine(calls []*call, do func(*line)) {
 	for i, x := range calls {
 		if i == 0 || !slices.ContainsFunc(calls[:i], func(y *call) bool { return y.line == x.line }) {

@@ -2,13 +2,14 @@ package hydra
 
 import "flashdbm/servers/hydra/protocol"
 
-// numbers gives writes their numbers, and knows the oldest one that is not settled: answered, or given up for ever.
+// numbers assigns numbers to writes, and tracks the oldest number that is not settled: neither answered, nor given up
+// for ever.
 //
-// Invariant: every number from oldest up to next that is not settled is less than Window above oldest, and nothing below oldest is ever
-// sent again.
+// Invariant: every unsettled number from oldest up to next is less than Window above oldest, and no number below
+// oldest is ever sent again.
 type numbers struct {
 	next, oldest uint64
-	settled      [protocol.Window]bool // of number n at n % Window, for oldest <= n < next
+	settled      [protocol.Window]bool // by number % Window, for oldest <= number < next
 }
 
 func newNumbers() numbers { return numbers{next: 1, oldest: 1} }
@@ -23,7 +24,7 @@ func (n *numbers) take() (uint64, bool) {
 	return n.next - 1, true
 }
 
-// settle says that a number will not be sent again.
+// settle records that a number will not be sent again.
 func (n *numbers) settle(number uint64) {
 	if number < n.oldest {
 		return

@@ -8,10 +8,10 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// flagShift is where the flags that travel in messages begin in an item's: the lower one says that the item is a remove.
+// flagShift is the position of the protocol's flags among an item's: the bit below says that the item is a remove.
 const flagShift = 1
 
-// learn keeps the pointer that came with an answer, if it lasts at all.
+// learn keeps the pointer of an answer, if it has a lease.
 func (e *engine) learn(s *shard, c *call, i *protocol.Item) {
 	at := i.Pointer
 	if at.Length > readSize || at.Lease == 0 || c.sentWall != e.wall {
@@ -28,7 +28,7 @@ func (e *engine) learn(s *shard, c *call, i *protocol.Item) {
 	})
 }
 
-// reign takes the tenure that a reign has left, and what a new reign ends.
+// reign records the tenure of a reign, and the end of an older reign.
 func (e *engine) reign(s *shard, term uint64, sent int64, micros uint32) {
 	switch {
 	case term < s.term:
@@ -40,7 +40,7 @@ func (e *engine) reign(s *shard, term uint64, sent int64, micros uint32) {
 	s.show()
 }
 
-// askExtent asks for the fabric's key of an extent.
+// askExtent requests the fabric's key of an extent.
 func (e *engine) askExtent(s *shard, number uint32, term uint64) *extent {
 	x := &extent{term: term}
 	s.extents[number] = x
@@ -60,7 +60,7 @@ func (e *engine) askExtent(s *shard, number uint32, term uint64) *extent {
 	return x
 }
 
-// readOneSided posts a Read for the call if there is a pointer that counts, and room.
+// readOneSided posts a Read for the call if there is a valid pointer, and room.
 func (e *engine) readOneSided(c *call) bool {
 	s := c.shard
 	if s.sided == nil {
@@ -86,8 +86,8 @@ func (e *engine) readOneSided(c *call) bool {
 	return true
 }
 
-// readsDone looks at what the Reads have brought that the group has found complete. It is called behind the group's Step and behind its Arm: the group
-// tells of them until its next Step only.
+// readsDone handles the Reads that the group has found complete. It is called after the group's Step and after its
+// Arm, because the group reports them only until its next Step.
 func (e *engine) readsDone(n *network) (worked bool) {
 	for _, d := range n.group.Done() {
 		e.readDone(n, d)
@@ -96,7 +96,7 @@ func (e *engine) readsDone(n *network) (worked bool) {
 	return worked
 }
 
-// readDone looks at what a Read has brought.
+// readDone handles a completed Read.
 func (e *engine) readDone(n *network, d wire.ReadDone) {
 	place := d.Token
 	c := n.under[place]
@@ -114,10 +114,10 @@ func (e *engine) readDone(n *network, d wire.ReadDone) {
 		return
 	}
 	e.refuse(p)
-	e.route(c) // by message, as the pointer is gone, and to another shard if the key has moved
+	e.route(c) // by message, because the pointer is gone, and to another shard if the key has moved
 }
 
-// askRenewals asks for longer leases of what was used twice, and for a tenure while Reads are made.
+// askRenewals requests longer leases of pointers that were used twice, and a tenure while Reads are made.
 func (e *engine) askRenewals(s *shard) {
 	if s.conn == nil || s.asked || !s.renew.any() && !(s.used.Load() && s.tenure-e.now < int64(tenureAhead)) {
 		return
@@ -127,7 +127,7 @@ func (e *engine) askRenewals(s *shard) {
 	s.used.Store(false)
 	body := []byte{}
 	for i, p := range list {
-		if len(body) > 1<<20 { // the rest next time
+		if len(body) > 1<<20 { // the others next time
 			s.renew.add(list[i:]...)
 			list = list[:i]
 			break
@@ -156,5 +156,5 @@ func (e *engine) askRenewals(s *shard) {
 	}})
 }
 
-// tenureAhead is how long before its end, in nanoseconds, a tenure is asked for anew. It is above what a Tick and an answer take.
+// tenureAhead is how long before its end, in nanoseconds, a tenure is renewed: longer than a Tick and an answer take.
 const tenureAhead = 500e6

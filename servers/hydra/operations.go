@@ -9,48 +9,48 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// The limits, in bytes.
+// Limits, in bytes.
 const (
-	// MaxKey is the longest key of a value of up to MaxValue bytes. That of a longer one, up to MaxLarge, has MaxLargeKey bytes at most. See
-	// large.go for what such a value costs.
+	// MaxKey is the longest key of a value of up to MaxValue bytes. For longer values, up to MaxLarge, it is
+	// MaxLargeKey. large.go says what such a value costs.
 	MaxKey      = protocol.MaxKey
 	MaxLargeKey = MaxKey - circle.ChunkHead
 	MaxValue    = protocol.MaxValue
 	MaxLarge    = protocol.MaxLarge
 )
 
-// Expiry says when a key ends. The zero value is never.
+// Expiry says when a key expires. The zero value means never.
 type Expiry struct {
 	flags protocol.Flags
 	ms    uint64
 }
 
-// In is a time from when the shard applies the write, to the millisecond, one at least.
+// In returns the expiry d after the shard applies the write, in whole milliseconds, at least one.
 func In(d time.Duration) Expiry {
 	return Expiry{protocol.FlagRelative, uint64(max(d.Milliseconds(), 1))}
 }
 
-// At is a moment by the shard's wall clock, to the millisecond.
+// At returns the expiry at a time of the shard's wall clock, in whole milliseconds.
 func At(t time.Time) Expiry { return Expiry{0, uint64(max(t.UnixMilli(), 1))} }
 
 // Keep leaves the key's expiry as it is.
 func Keep() Expiry { return Expiry{flags: protocol.FlagKeepExpiry} }
 
-// Item is a value and what is known about it.
+// Item is a value with its version and expiry.
 type Item struct {
 	Value   []byte
-	Version uint64    // of the last write; versions of a key rise
-	Expiry  time.Time // zero for never
+	Version uint64    // of the last write; later versions of a key are greater
+	Expiry  time.Time // zero: never
 
 	flags protocol.ItemFlags
 }
 
-// Get returns the key's value. The error is ErrNotFound if there is none.
+// Get returns the key's value. The error is ErrNotFound if the key does not exist.
 func (c *Client) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return c.GetInto(ctx, key, nil)
 }
 
-// GetInto appends the key's value to dst, which costs no memory where there is room.
+// GetInto appends the key's value to dst; if dst has room, it allocates nothing.
 func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
 	if len(key) > MaxKey {
 		return dst, ErrTooLarge
@@ -72,7 +72,7 @@ func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
 	return out, nil
 }
 
-// read makes a GET.
+// read carries out a GET.
 func (c *Client) read(ctx context.Context, o *op) {
 	if c.lines == nil {
 		if now, made := c.e.readNow(o); made {
@@ -94,7 +94,7 @@ func (c *Client) GetItem(ctx context.Context, key []byte) (Item, error) {
 	return i, err
 }
 
-// getItem returns what the key has: of a value in chunks that is the manifest.
+// getItem returns the key's item: for a value in chunks the manifest.
 func (c *Client) getItem(ctx context.Context, key []byte) (Item, error) {
 	if len(key) > MaxKey {
 		return Item{}, ErrTooLarge
@@ -114,29 +114,29 @@ func (c *call) result() Item {
 	return i
 }
 
-// Put sets the key, and returns its new version. Without an expiry it never ends.
+// Put sets the key, and returns its new version. Without an Expiry it never expires.
 func (c *Client) Put(ctx context.Context, key, value []byte, e ...Expiry) (version uint64, err error) {
 	return c.write(ctx, protocol.OpPut, 0, key, value, 0, e)
 }
 
-// Insert sets the key if it is absent. Otherwise the error is ErrExists, and the version that of what is there.
+// Insert sets the key if it does not exist. Otherwise the error is ErrExists, and version is the present version.
 func (c *Client) Insert(ctx context.Context, key, value []byte, e ...Expiry) (version uint64, err error) {
 	return c.write(ctx, protocol.OpInsert, 0, key, value, 0, e)
 }
 
-// Update sets the key if it is present. Otherwise the error is ErrNotFound.
+// Update sets the key if it exists. Otherwise the error is ErrNotFound.
 func (c *Client) Update(ctx context.Context, key, value []byte, e ...Expiry) (version uint64, err error) {
 	return c.write(ctx, protocol.OpUpdate, 0, key, value, 0, e)
 }
 
-// Delete removes the key. The error is ErrNotFound if there is none.
+// Delete removes the key. The error is ErrNotFound if it does not exist.
 func (c *Client) Delete(ctx context.Context, key []byte) error {
 	_, err := c.write(ctx, protocol.OpRemove, 0, key, nil, 0, nil)
 	return err
 }
 
-// CompareAndSet sets the key if its version is old; 0 stands for absent. Otherwise the error is ErrVersion, and the version that of
-// what is there.
+// CompareAndSet sets the key if its version is old; 0 stands for a key that does not exist. Otherwise the error is
+// ErrVersion, and version is the present version.
 func (c *Client) CompareAndSet(ctx context.Context, key []byte, old uint64, value []byte, e ...Expiry) (version uint64, err error) {
 	return c.write(ctx, protocol.OpCompareAndSet, 0, key, value, old, e)
 }
@@ -147,7 +147,8 @@ func (c *Client) CompareAndDelete(ctx context.Context, key []byte, old uint64) e
 	return err
 }
 
-// Add adds to the decimal number that is the key's value, 0 if the key is absent, and returns the sum. The expiry stays.
+// Add adds n to the decimal number that is the key's value, 0 if the key does not exist, and returns the sum. The
+// expiry stays.
 func (c *Client) Add(ctx context.Context, key []byte, n int64) (sum int64, err error) {
 	if len(key) > MaxKey {
 		return 0, ErrTooLarge
@@ -184,7 +185,7 @@ func (c *Client) writeItem(ctx context.Context, code protocol.Op, f protocol.Fla
 	return version, err
 }
 
-// Kind is what a Request of a batch does.
+// Kind is the operation of a Request of a batch.
 type Kind uint8
 
 // The kinds.
@@ -214,18 +215,19 @@ type Request struct {
 	Key    []byte
 	Value  []byte
 	Expiry Expiry
-	Old    uint64 // version, of CompareAndSet and CompareAndDelete
-	N      int64  // of Add
+	Old    uint64 // version, for CompareAndSet and CompareAndDelete
+	N      int64  // for Add
 
-	Item Item  // of Get; with the other kinds its version
+	Item Item  // of Get; of the other kinds only its version
 	Sum  int64 // of Add
 	Err  error
 }
 
-// Batch does many operations at once: they travel together, and each succeeds or fails on its own. They are no transaction, and take
-// effect in no certain order. The error is nil if every Err is, else the first of them. The values of one batch may share their memory, as far
-// as their lengths: appending to one does not change another, and whoever keeps one keeps up to 16 KiB. Of values above MaxValue a batch returns
-// up to 16 times MaxValue bytes: what has no room beside them has ErrTooLarge, and has to be asked for by itself.
+// Batch carries out many operations at once: they travel together, and each succeeds or fails on its own. They are no
+// transaction, and take effect in no particular order. The error is nil if every Err is, else the first of them. The
+// values of one batch may share memory: appending to one does not change another, but keeping one value may keep up
+// to 16 KiB. Of values above MaxValue a batch returns up to 16 times MaxValue bytes: a value that exceeds this has
+// ErrTooLarge, and has to be read separately.
 func (c *Client) Batch(ctx context.Context, list []Request) error {
 	first := c.batch(ctx, list)
 	for i := range list {
@@ -236,7 +238,7 @@ func (c *Client) Batch(ctx context.Context, list []Request) error {
 	return first
 }
 
-// batch leaves the values in chunks: those to write have errLarge, instead of those to read there are their manifests.
+// batch leaves out values in chunks: requests to write one get errLarge, and requests to read one get its manifest.
 func (c *Client) batch(ctx context.Context, list []Request) error {
 	o := c.batches.Get().(*batchOp)
 	if c.lines != nil && len(list) > 1 {
@@ -300,12 +302,12 @@ func (r *Request) wrong(i int) error {
 	return nil
 }
 
-// A batchOp is what Batch needs, to be used again.
+// A batchOp is the memory of a Batch, for reuse.
 type batchOp struct {
 	w     waiter
 	calls []call
 	run   []*call
-	parts []*parts // of a local client: those of one batch, by line
+	parts []*parts // in a local client: the parts of one batch, by line
 }
 
 const maxPooled = 1024 // requests of a batch whose memory is kept

@@ -11,32 +11,34 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// parts are those requests of a local client's Batch that go to one shard. They are not encoded: whoever serves the shard reads keys and
-// values where the caller of Batch has them, and writes the results into the caller's requests. It is a shard.Parts.
+// parts are the requests of a local client's Batch that go to one shard. They are not encoded: the goroutine that
+// serves the shard reads keys and values in the memory of Batch's caller, and writes the results into the caller's
+// requests. parts is a shard.Parts.
 //
 // Invariants:
 //
-//  1. From begin to Served the caller of Batch waits, whatever becomes of its context: the shard uses its keys and values.
-//  2. The requests of the caller are written between begin and Served by whoever serves the shard, without a lock; before and after, under the
-//     line's mu, and only while parts are in open. Who takes them out of open counts them off the waiter, so the caller returns after that.
-//  3. Parts that were given up are not used again: the shard may still have answers for them.
+//  1. From begin to Served the caller of Batch waits, even if its context ends: the shard uses its keys and values.
+//  2. Between begin and Served, the goroutine that serves the shard writes the caller's requests without a lock;
+//     before and after, they are written only while the line's mu is held and the parts are in open. The goroutine
+//     that removes the parts from open counts them off the waiter, so the caller returns after that.
+//  3. Parts that were given up are not reused: the shard may still have answers for them.
 type parts struct {
 	line   *line
-	list   []Request // the caller's
-	at     []int32   // which of them
+	list   []Request // the caller's requests
+	at     []int32   // indexes of the parts' requests in list
 	waiter *waiter
 
-	// Guarded by the line's mu, but for what invariant 2 says.
-	place    int   // in open; -1: taken out
-	left     int   // that have no answer
+	// Guarded by the line's mu, except as invariant 2 says.
+	place    int   // index in open; -1: removed
+	left     int   // number of requests without an answer
 	serving  bool  // between begin and Served
 	deadline int64 // 0 until an expire has seen the parts
-	given    bool  // up
+	given    bool  // given up
 }
 
 var errUnanswered = errors.New("hydra: no answer yet")
 
-// push queues the parts. It returns ErrClosed if there is no shard any more; then nothing was queued.
+// push queues the parts. It returns ErrClosed, and queues nothing, if the line is closed.
 func (p *parts) push() error {
 	l := p.line
 	l.mu.Lock()
@@ -51,7 +53,7 @@ func (p *parts) push() error {
 	return nil
 }
 
-// leave takes the parts out of open, and counts them off their waiter. The caller holds mu.
+// leave removes the parts from open, and counts them off their waiter. The caller holds mu.
 func (p *parts) leave() {
 	open := p.line.open
 	last := open[len(open)-1]
@@ -61,7 +63,7 @@ func (p *parts) leave() {
 	p.waiter.settle()
 }
 
-// give gives up what has no answer. The caller holds mu, and the parts are in open and not being served.
+// give gives up the requests without an answer. The caller holds mu, and the parts are in open and not being served.
 func (p *parts) give(why error) {
 	for _, i := range p.at {
 		if r := &p.list[i]; r.Err == errUnanswered {
@@ -72,7 +74,7 @@ func (p *parts) give(why error) {
 	p.leave()
 }
 
-// withdraw gives up what the shard has not answered, if it is not just at it.
+// withdraw gives up the requests that the shard has not answered. While the shard serves the parts, it waits.
 func (p *parts) withdraw(why error) {
 	for {
 		p.line.mu.Lock()
@@ -84,7 +86,7 @@ func (p *parts) withdraw(why error) {
 			break
 		}
 		p.line.mu.Unlock()
-		runtime.Gosched() // to serve parts takes microseconds
+		runtime.Gosched() // serving parts takes microseconds
 	}
 	p.line.mu.Unlock()
 }
@@ -111,10 +113,10 @@ func (p *parts) Served() {
 	}
 }
 
-// Len returns how many parts there are.
+// Len returns the number of parts.
 func (p *parts) Len() int { return len(p.at) }
 
-// Request sets what part i asks for.
+// Request sets the fields of q for part i.
 func (p *parts) Request(i int, q *protocol.Request) {
 	r := &p.list[p.at[i]]
 	k := &kinds[r.Kind]
@@ -129,7 +131,8 @@ func (p *parts) Request(i int, q *protocol.Request) {
 	}
 }
 
-// take returns the caller's request that part i answers, nil if it was given up. done follows, if it is not nil.
+// take returns the caller's request of part i, nil if the parts were given up. Unless it is nil, the caller calls
+// done next.
 func (p *parts) take(i int) *Request {
 	if !p.serving {
 		p.line.mu.Lock()
@@ -142,7 +145,7 @@ func (p *parts) take(i int) *Request {
 }
 
 func (p *parts) done(r *Request, err error) {
-	mu := &p.line.mu // when the last part is counted off, the caller may use p again
+	mu := &p.line.mu // once the last part is counted off, the caller of Batch may reuse p
 	r.Err = err
 	if p.left--; p.serving {
 		return
@@ -179,7 +182,7 @@ func (p *parts) Wrote(i int, status protocol.Status, w protocol.Written) {
 	}
 }
 
-// Answer answers in any other case: a GET that has no item.
+// Answer answers in all other cases: a GET without an item.
 func (p *parts) Answer(i int, _ protocol.Flags, status protocol.Status, body []byte) {
 	if r := p.take(i); r != nil {
 		r.Item = Item{}
@@ -238,7 +241,7 @@ func (c *Client) batchLocal(ctx context.Context, o *batchOp, list []Request) (fi
 	return first
 }
 
-// runParts hands parts to their shards and returns when all are done.
+// runParts passes parts to their shards and returns when all are done.
 func (c *Client) runParts(ctx context.Context, w *waiter, list []*parts) {
 	w.left.Store(int32(len(list)))
 	w.sleeps.Store(false)

@@ -11,10 +11,10 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// ScanOptions may be nil.
+// ScanOptions configure a scan; nil stands for the zero value.
 type ScanOptions struct {
-	KeysOnly bool // no values
-	Limit    int  // about how many items a page has at most; 0 for what the shards find right
+	KeysOnly bool // without values
+	Limit    int  // about the most items of a page; 0: the shards' default
 }
 
 // Entry is a key and its item.
@@ -23,8 +23,9 @@ type Entry struct {
 	Item
 }
 
-// Scan walks all items, in no order. What is there from the beginning to the end of the walk comes once; what is written, removed or
-// moved meanwhile may come once, or not at all. The sequence ends after the first error. Keys and values are the caller's.
+// Scan yields all items, in no particular order. An item that exists during the whole scan is yielded once; one that
+// is written, removed or moved meanwhile once or not at all. The sequence ends after the first error. The caller owns
+// keys and values.
 func (c *Client) Scan(ctx context.Context, o *ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for cursor, more := uint64(0), true; more; {
@@ -44,9 +45,9 @@ func (c *Client) Scan(ctx context.Context, o *ScanOptions) iter.Seq2[Entry, erro
 	}
 }
 
-// ScanPage returns some items from a cursor on, 0 at first, and the cursor of the next page while more is true. A page may be empty. A
-// cursor is a place in the space of hashes: it stays valid whatever becomes of shards and clients. All values of the page are in memory at once,
-// also those above MaxValue.
+// ScanPage returns some items from a cursor on, 0 at first, and the cursor of the next page while more is true. A
+// page may be empty. A cursor is a place in the space of hashes: it stays valid whatever happens to shards and
+// clients. All values of the page are in memory at once, including those above MaxValue.
 func (c *Client) ScanPage(ctx context.Context, cursor uint64, o *ScanOptions) (page []Entry, next uint64, more bool, err error) {
 	all, next, more, err := c.scanPage(ctx, cursor, o)
 	page = all[:0]
@@ -62,8 +63,8 @@ func (c *Client) ScanPage(ctx context.Context, cursor uint64, o *ScanOptions) (p
 	return page, next, more, err
 }
 
-// scanned gives an entry of scanPage its value. there is false for what is no entry for users: a chunk, or a value in chunks that has gone
-// meanwhile.
+// scanned gives an entry of scanPage its value. there is false if the entry is not for users: a chunk, or a value in
+// chunks that has been removed meanwhile.
 func (c *Client) scanned(ctx context.Context, e *Entry, o *ScanOptions) (there bool, err error) {
 	switch {
 	case e.flags&protocol.ItemChunk != 0:
@@ -78,7 +79,7 @@ func (c *Client) scanned(ctx context.Context, e *Entry, o *ScanOptions) (there b
 	return true, err
 }
 
-// scanPage returns a page of all items.
+// scanPage returns a page of all items, including chunks and manifests.
 func (c *Client) scanPage(ctx context.Context, cursor uint64, o *ScanOptions) (page []Entry, next uint64, more bool, err error) {
 	if o == nil {
 		o = &ScanOptions{}
@@ -116,7 +117,7 @@ func (c *Client) scanPage(ctx context.Context, cursor uint64, o *ScanOptions) (p
 	return page, last + 1, last+1 != 0, nil
 }
 
-// rangeEnd returns the last hash of the range that a hash is in.
+// rangeEnd returns the last hash of the circle's range that contains hash.
 func (c *Client) rangeEnd(hash uint64) uint64 {
 	got := make(chan *circle.Circle, 1)
 	c.do(func(e *engine) { got <- e.circle })

@@ -11,26 +11,29 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// Where the fabric lets any goroutine Read (fabric.Reader), a GET whose pointer counts does not come to the engine: its caller Reads, and goroutines do so
-// at once. All else goes by the engine, also what has to be asked for before such a GET can be made.
+// If the fabric lets any goroutine Read (fabric.Reader), a GET with a valid pointer does not go through the engine:
+// its caller Reads, and several goroutines may do so at the same time. All other calls go through the engine, and so
+// does everything that has to be requested before such a GET is possible.
 //
 // Invariants:
 //
-//  1. What a Read relies on is what rules 1 to 5 of the package say, whoever makes it: counts is asked before, accept after it.
-//  2. A sight and a pointer do not change. The engine shows another sight when tenure, reign or connection do, and a suspension is counted
-//     by the look at the clock that finds it. So a goroutine that goes by an older sight goes by a tenure that was granted.
-//  3. The pointer is loaded before the sight. A pointer that was learnt behind a suspension is in the cache behind the sights that the suspension
-//     has ended, so it is never used with one of these.
-//  4. A Reader outlives its connection's end, with errors: the engine then finds out what has happened.
+//  1. A Read relies on rules 1 to 5 of the package, whichever goroutine makes it: it calls counts before, and accept
+//     afterwards.
+//  2. A sight and a pointer are immutable. The engine publishes another sight when tenure, reign or connection
+//     change, and the reading of the clock that detects a suspension counts it. So a goroutine with an older sight
+//     relies on a tenure that was granted.
+//  3. The pointer is loaded before the sight. A pointer that was learnt after a suspension is put into the cache
+//     after the sights that the suspension has ended were withdrawn, so it is never used with one of these.
+//  4. A Reader outlives its connection's end, and returns errors: the engine then finds out what has happened.
 
-// A sight is what any goroutine may go by when it Reads a shard's memory.
+// A sight is what a goroutine relies on when it Reads a shard's memory.
 type sight struct {
-	reader fabric.Reader // nil: by the engine only
+	reader fabric.Reader // nil: only the engine can Read
 	term   uint64
 	tenure int64
 }
 
-// show has any goroutine go by the shard's present connection, reign and tenure.
+// show publishes the shard's present connection, reign and tenure for all goroutines.
 func (s *shard) show() {
 	if s.sided == nil || s.tenure == 0 {
 		s.sight.Store(nil)
@@ -39,7 +42,8 @@ func (s *shard) show() {
 	s.sight.Store(&sight{reader: s.sided.Reader(), term: s.term, tenure: s.tenure})
 }
 
-// readNow is a GET by the caller itself. It reports whether it was made, and when. Any goroutine.
+// readNow carries out a GET in the caller's goroutine. It reports whether it did, and the time. Any goroutine may
+// call it.
 func (e *engine) readNow(o *op) (now int64, made bool) {
 	if e.noPointer {
 		return 0, false
@@ -69,7 +73,7 @@ func (e *engine) readNow(o *op) (now int64, made bool) {
 	return now, true
 }
 
-// landing returns n bytes for a Read to land in.
+// landing returns n bytes for a Read.
 func (o *op) landing(n int) []byte {
 	if cap(o.land) < n {
 		o.land = make([]byte, max(2*n, 512))
@@ -77,7 +81,7 @@ func (o *op) landing(n int) []byte {
 	return o.land[:n]
 }
 
-// counts reports whether a pointer may be Read by at a time (rule 1). Any goroutine.
+// counts reports whether a Read by the pointer may begin at time now (rule 1). Any goroutine may call it.
 func (e *engine) counts(p *pointer, v *sight, now int64) bool {
 	if now >= p.end {
 		e.cache.drop(p)
@@ -93,7 +97,8 @@ func (e *engine) counts(p *pointer, v *sight, now int64) bool {
 	return p.extent.known.Load()
 }
 
-// accept takes what a Read has brought into the call, if it is proved (rules 2, 3 and 5). Now is a time behind the completion. Any goroutine.
+// accept puts the copy b of a Read into the call, if it is valid (rules 2, 3 and 5). now is a time after the
+// completion. Any goroutine may call it.
 func (e *engine) accept(c *call, p *pointer, b []byte, now int64) bool {
 	if now >= p.end || p.wall != e.clock.jumps.Load() {
 		return false
@@ -108,13 +113,14 @@ func (e *engine) accept(c *call, p *pointer, b []byte, now int64) bool {
 	return true
 }
 
-// refuse forgets a pointer whose Read was not accepted. Any goroutine.
+// refuse drops a pointer whose Read was not accepted. Any goroutine may call it.
 func (e *engine) refuse(p *pointer) {
 	e.reads.refused.Add(1)
 	e.cache.drop(p)
 }
 
-// note notes that a pointer is used at a time: one that is used twice and past half of its lease is renewed. Any goroutine.
+// note counts a use of the pointer: a pointer that has been used twice and is past half of its lease is renewed. Any
+// goroutine may call it.
 func (p *pointer) note(now int64) {
 	p.shard.use()
 	uses := p.uses.Load()
@@ -126,10 +132,11 @@ func (p *pointer) note(now int64) {
 	}
 }
 
-// renewUses is how often a pointer has to be used for its lease to be renewed.
+// renewUses is the number of uses after which a pointer's lease is renewed.
 const renewUses = 2
 
-// use notes that the shard is Read, or would be if there were a tenure. All goroutines look at the word, so it is written only when it changes.
+// use records that the shard is Read, or would be if there were a tenure. All goroutines read the word, so it is
+// written only when it changes.
 func (s *shard) use() {
 	if !s.used.Load() {
 		s.used.Store(true)
@@ -145,11 +152,11 @@ func (c *pointers) find(hash uint64, key []byte) *pointer {
 	return p
 }
 
-// renewals are the pointers whose leases are to be asked for anew. Any goroutine.
+// renewals are the pointers whose leases should be renewed. Any goroutine may use them.
 type renewals struct {
 	mu   sync.Mutex // no other lock is taken while it is held
 	list []*pointer
-	n    atomic.Int32 // of list
+	n    atomic.Int32 // length of list
 }
 
 func (r *renewals) any() bool { return r.n.Load() > 0 }
@@ -161,7 +168,7 @@ func (r *renewals) add(p ...*pointer) {
 	r.n.Store(int32(len(r.list)))
 }
 
-// take returns the oldest, most at most.
+// take removes and returns the oldest pointers, at most most of them.
 func (r *renewals) take(most int) []*pointer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,18 +180,19 @@ func (r *renewals) take(most int) []*pointer {
 
 func (r *renewals) clear() { r.take(1 << 30) }
 
-// tallies count Reads. Those that were accepted are in several words, so that goroutines on several processors do not all write the same one.
+// tallies count Reads. Accepted Reads are counted in several words, so that goroutines on several processors do not
+// all write the same one.
 type tallies struct {
-	refused atomic.Uint64 // that proved nothing, or came too late
+	refused atomic.Uint64 // Reads whose copy was invalid, or too late
 	good    [8]struct {
 		n atomic.Uint64
-		_ [56]byte // a cache line each
+		_ [56]byte // each on a cache line of its own
 	}
 }
 
 func (t *tallies) accepted(hash uint64) { t.good[hash>>61].n.Add(1) }
 
-// oneSided returns how many GETs were answered by an accepted Read.
+// oneSided returns the number of GETs answered by an accepted Read.
 func (t *tallies) oneSided() (n uint64) {
 	for i := range t.good {
 		n += t.good[i].n.Load()

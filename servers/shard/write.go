@@ -11,18 +11,18 @@ import (
 	"flashdbm/servers/hydra/protocol"
 )
 
-// A state is what a key has.
+// A state is the state of a key.
 type state struct {
-	known   bool // false: only the file can tell
-	found   bool // and not expired
+	known   bool // false: the file has to be asked
+	found   bool // the key has a value that has not expired
 	expired bool
 	item    guard.Item
 	place   arena.Place
-	placed  bool   // the item is at place
-	seq     uint64 // of the pending entry that says so, 0 if it is no pending one
+	placed  bool   // the item is in memory, at place
+	seq     uint64 // the pending entry with this state, 0 if it is shown
 }
 
-// shownState returns what is committed and shown for the key.
+// shownState returns the committed and shown state of the key.
 func (s *Shard) shownState(h uint64, key []byte, hi *hint) (st state) {
 	if _, gone := s.tombs[string(key)]; gone {
 		st.known = true
@@ -46,7 +46,7 @@ func (s *Shard) lookAtExpiry(st *state) {
 	}
 }
 
-// newestState returns what the newest entry says, committed or not.
+// newestState returns the state after the newest entry of the key, committed or not.
 func (s *Shard) newestState(h uint64, key []byte, hi *hint) (st state) {
 	e := s.pendingFor(h, key)
 	switch {
@@ -60,14 +60,15 @@ func (s *Shard) newestState(h uint64, key []byte, hi *hint) (st state) {
 	return st
 }
 
-// write serves a write: each number once.
+// write serves a write, each number once.
 func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi *hint) {
 	if !r.c.once && s.repeated(r, q) {
 		return
 	}
 	if status := s.serves(h); status != protocol.StatusOK {
 		if status == protocol.StatusMoved && !r.c.once {
-			r.c.client.outcomes[q.Number] = outcome{status: status} // an earlier try may still come, when the key is this shard's again
+			// an earlier try may still arrive, when the key is this shard's again
+			r.c.client.outcomes[q.Number] = outcome{status: status}
 		}
 		s.fail(r, status)
 		return
@@ -82,7 +83,7 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 		return
 	}
 	o := s.decide(h, q, &st, s.originOf(&r, q))
-	if !o.logged && s.unsure() { // the answer would tell what was read
+	if !o.logged && s.unsure() { // the answer would report a state that was read
 		s.fail(r, protocol.StatusUnavailable)
 		return
 	}
@@ -102,7 +103,7 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 	s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
 }
 
-// repeated answers a write that was decided before, or perhaps was.
+// repeated answers a write that was decided before, or may have been.
 func (s *Shard) repeated(r reply, q *protocol.Request) bool {
 	cl := r.c.client
 	cl.answered(q.Oldest)
@@ -156,7 +157,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 	}
 	switch {
 	case o.status != protocol.StatusOK:
-		if st.expired { // the answer says so, so it is decided now
+		if st.expired { // the answer reports the expiry, so it is decided now
 			o.seq = s.appendEnd(h, &st.item)
 		}
 		return o
@@ -180,10 +181,10 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 	return o
 }
 
-// itemFlagShift is where the flags of the protocol are among those of package guard.
+// itemFlagShift is the position of the protocol's item flags among those of package guard.
 const itemFlagShift = 1
 
-// expiry returns when what the request writes expires.
+// expiry returns the expiry of the item that the request writes.
 func (s *Shard) expiry(q *protocol.Request, st *state) uint64 {
 	switch {
 	case q.Flags&protocol.FlagKeepExpiry != 0:
@@ -205,7 +206,8 @@ func add(q *protocol.Request, st *state, it *guard.Item, sum *int64) protocol.St
 	old := int64(0)
 	if st.found {
 		n, err := strconv.ParseInt(string(st.item.Value), 10, 64)
-		if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(st.item.Value) { // as ADD itself writes it: no sign +, no zeros ahead
+		// only the form that ADD itself writes: no sign +, no leading zeros
+		if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(st.item.Value) {
 			return protocol.StatusNotNumber
 		}
 		old = n

@@ -13,16 +13,16 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// An attachment is a connection on its way to the shard's thread, or a line.
+// An attachment is something for the shard's thread: a new connection, a line, or a function.
 type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
 	line     wire.Line
-	do       func() // something else that the thread has to do
+	do       func() // a function for the thread to call
 	greeting shard.Greeting
 }
 
-// accept hands the connections of a listener to the shards that they ask for.
+// accept passes the connections of a listener to the shards that they ask for.
 func (n *Node) accept(ctx context.Context, index int, l fabric.Listener) {
 	for {
 		in, err := l.Accept(ctx)
@@ -30,7 +30,7 @@ func (n *Node) accept(ctx context.Context, index int, l fabric.Listener) {
 			return
 		}
 		if err != nil {
-			continue // of that one connection
+			continue // concerns only that connection
 		}
 		if err := n.greet(ctx, index, in); err != nil {
 			in.Reject(err.Error())
@@ -38,7 +38,7 @@ func (n *Node) accept(ctx context.Context, index int, l fabric.Listener) {
 	}
 }
 
-// greet answers a hello. An error means that the connection was neither accepted nor refused yet.
+// greet answers a hello. If it returns an error, the connection was neither accepted nor refused.
 func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	rest, err := wire.Hello(in)
 	if err != nil {
@@ -64,7 +64,7 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	}
 	w := protocol.Welcome{Shard: number, MapVersion: n.places.Version, NeedsAuth: len(n.o.Secret) > 0}
 	if m := n.members; m == nil {
-		w.Term = r.shard.Term() // which does not change
+		w.Term = r.shard.Term() // does not change
 	} else {
 		w.MapVersion, _ = m.Map()
 		w.Term = r.copy.Serves()
@@ -87,7 +87,7 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	return nil
 }
 
-// anyShard returns a shard for somebody who asks for any: one that this node serves, if there is one.
+// anyShard returns a shard for a client that asks for any: one that this node serves, if there is one.
 func (n *Node) anyShard() uint32 {
 	list := n.runners()
 	first := int(n.next.Add(1) % uint32(len(list)))

@@ -12,12 +12,13 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A backup of a node is a directory that a node can be started with: node.json and the files of its shards. A backup of a cluster is one that has all
-// shards, from whichever nodes. The first node of a new cluster that is started with such a directory gives the cluster its seed, its shards and their records.
+// A backup of a node is a directory with which a node can be started: node.json and the files of its shards. A backup
+// of a cluster has all shards, from whichever nodes. The first node of a new cluster that is started with such a
+// directory gives the cluster its seed, its shards and their records.
 
 var errMoving = errors.New("machine: keys are being moved from one shard to another, so backups of two shards would not fit together; try again when that is done")
 
-// Backup writes a backup of a shard's file, for RestoreShard, while the shard goes on. A copy that is not whole is refused.
+// Backup writes a backup of a shard's file, for RestoreShard, while the shard goes on. It refuses a partial copy.
 func (n *Node) Backup(ctx context.Context, number uint32, w io.Writer) error {
 	r := n.runner(number)
 	if r == nil {
@@ -56,12 +57,13 @@ func (n *Node) Backup(ctx context.Context, number uint32, w io.Writer) error {
 	}
 }
 
-// RestoreShard makes a shard's file of a backup, in a directory that RestoreNode has made.
+// RestoreShard creates a shard's file from a backup, in a directory that RestoreNode has made.
 func RestoreShard(ctx context.Context, dir string, number uint32, backup io.Reader) error {
 	return store.Restore(ctx, filepath.Join(dir, shardFile(number)), backup)
 }
 
-// RestoreNode makes a directory for the shards of the node whose directory is from. One that has shards of the same cluster already can get more.
+// RestoreNode makes a directory for the shards of the node whose directory is from. A directory that already has
+// shards of the same cluster is accepted.
 func RestoreNode(dir, from string) error {
 	b, err := os.ReadFile(filepath.Join(from, nodeFile))
 	if err != nil {

@@ -2,14 +2,14 @@ package protocol
 
 import "fmt"
 
-// Pointer is where an item lies, and for how long that can be relied on.
+// Pointer is the place of an item, and how long it is valid.
 type Pointer struct {
-	Term   uint64 // the reign of the shard that gave the pointer; its tenure is the one that counts
-	Offset uint64 // bytes from the extent's first, of the item
-	Extent uint32 // number in the reign; OpExtent returns its key
-	Length uint32 // bytes of the item, the guardian included
-	Lease  uint32 // microseconds for which the place is not used again
-	Tenure uint32 // microseconds for which the shard surely owns what it owns
+	Term   uint64 // the reign that gave the pointer; its tenure counts
+	Offset uint64 // of the item in the extent, in bytes
+	Extent uint32 // number of the extent in the reign; OpExtent returns its key
+	Length uint32 // bytes of the item, guardian included
+	Lease  uint32 // microseconds for which the place is not reused
+	Tenure uint32 // microseconds for which the shard certainly keeps its keys
 }
 
 const pointerSize = 32
@@ -32,9 +32,9 @@ func (p *Pointer) parse(b []byte) {
 // Item is the answer to a GET with StatusOK. Other statuses have no body.
 type Item struct {
 	Version    uint64
-	Expiry     uint64 // milliseconds since 1970 by the shard's clock; 0 is never
+	Expiry     uint64 // milliseconds since 1970 by the shard's clock; 0: never
 	ItemFlags  ItemFlags
-	HasPointer bool // stands in the header, as FlagPointer
+	HasPointer bool // in the header, as FlagPointer
 	Pointer    Pointer
 	Value      []byte
 }
@@ -54,7 +54,7 @@ func (i *Item) AppendBody(b []byte) []byte {
 	return append(b, i.Value...)
 }
 
-// BodySize returns how many bytes AppendBody appends.
+// BodySize returns the number of bytes that AppendBody appends.
 func (i *Item) BodySize() int {
 	n := itemHead + len(i.Value)
 	if i.HasPointer {
@@ -83,7 +83,7 @@ func (i *Item) Parse(flags Flags, body []byte) error {
 
 // Written is the answer to a write, with any status.
 type Written struct {
-	// Version is that of the new item. With StatusExists and StatusVersion it is the one that is there, 0 for none.
+	// Version is that of the new item. With StatusExists and StatusVersion it is the present version, 0 for none.
 	Version uint64
 	Sum     int64 // of an ADD
 }
@@ -107,7 +107,7 @@ func (w *Written) Parse(body []byte) error {
 
 // Extent is the answer to an EXTENT with StatusOK: the fabric's key of the extent, word for word.
 type Extent struct {
-	Term uint64 // the reign in which the extent has its number
+	Term uint64 // the reign in which the extent has this number
 	Key  [5]uint64
 }
 

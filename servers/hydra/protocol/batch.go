@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// Part is one request of a BATCH, or its answer. The parts of an answer are in the order of the request. A batch has no batch inside, and
-// its parts are not one transaction: each is applied, or refused, on its own.
+// Part is one request of a BATCH, or its answer. The parts of an answer are in the order of the request. A batch
+// contains no batch, and its parts are no transaction: each is applied, or refused, on its own.
 type Part struct {
 	Op     Op
 	Flags  Flags
@@ -23,7 +23,8 @@ func AppendPart(b []byte, op Op, flags Flags, status Status) []byte {
 	return le.AppendUint32(b, 0)
 }
 
-// EndPart ends the part whose head AppendPart has put at offset start of b: it sets the size, and pads to 8 bytes.
+// EndPart ends the part whose head AppendPart has written at offset start of b: it sets the size, and pads to 8
+// bytes.
 func EndPart(b []byte, start int) []byte {
 	le.PutUint32(b[start+4:], uint32(len(b)-start-partHead))
 	for (len(b)-start)%8 != 0 {
@@ -32,7 +33,7 @@ func EndPart(b []byte, start int) []byte {
 	return b
 }
 
-// partSize returns the bytes that the part at b has, padding included, more than there are if it is cut off.
+// partSize returns the size of the part at b, padding included; more than len(b) if the part is cut off.
 func partSize(b []byte) uint64 {
 	if len(b) < partHead {
 		return partHead
@@ -40,7 +41,7 @@ func partSize(b []byte) uint64 {
 	return (partHead + uint64(le.Uint32(b[4:])) + 7) &^ 7
 }
 
-// CheckBatch says whether the body of a BATCH, or of its answer, is well formed, and how many parts it has.
+// CheckBatch reports whether the body of a BATCH, or of its answer, is valid, and how many parts it has.
 func CheckBatch(body []byte) (n int, err error) {
 	for b := body; len(b) > 0; n++ {
 		size := partSize(b)
@@ -52,7 +53,7 @@ func CheckBatch(body []byte) (n int, err error) {
 	return n, nil
 }
 
-// Parts walks the parts of a body that CheckBatch has found well formed. Bodies are slices of it.
+// Parts yields the parts of a body that CheckBatch has found valid. Bodies are slices of it.
 func Parts(body []byte) iter.Seq[Part] {
 	return func(yield func(Part) bool) {
 		for b := body; len(b) > 0; {

@@ -9,10 +9,10 @@ import (
 // Version is the version of this protocol.
 const Version = 1
 
-// AnyShard, in a hello, asks for whatever shard the node likes.
+// AnyShard, in a hello, asks for any shard of the node.
 const AnyShard = 1<<32 - 1
 
-// The sizes of what proves that the other side has the cluster's secret.
+// The sizes of the proof that the other side has the cluster's secret, and of its nonce.
 const (
 	NonceSize = 16
 	ProofSize = sha256.Size
@@ -21,10 +21,10 @@ const (
 // magic begins hello and welcome.
 const magic = "FDBH"
 
-// Hello is a client's part in making a connection: it stands in the fabric's hello, behind that of package wire.
+// Hello is the client's part in making a connection: it is in the fabric's hello, behind that of package wire.
 type Hello struct {
 	Shard  uint32
-	Client uint64 // drawn at random when the client is made
+	Client uint64 // random, drawn when the client is created
 	Next   uint64 // the client's next number: all that it has sent on earlier connections is below
 	Nonce  [NonceSize]byte
 }
@@ -68,7 +68,7 @@ func checkMagic(b []byte, size int) error {
 	return nil
 }
 
-// Welcome is the shard's part.
+// Welcome is the shard's part in making a connection.
 type Welcome struct {
 	Shard      uint32
 	MapVersion uint32
@@ -109,7 +109,7 @@ func (w *Welcome) Parse(b []byte) error {
 	return nil
 }
 
-// Side says whose proof it is: a proof cannot be sent back to its maker.
+// Side says whose proof it is, so that a proof cannot be sent back to its maker.
 type Side byte
 
 // The two sides.
@@ -128,5 +128,5 @@ func Prove(secret []byte, side Side, h *Hello, w *Welcome) [ProofSize]byte {
 	return [ProofSize]byte(m.Sum(nil))
 }
 
-// ProofEqual compares two proofs in a time that does not tell where they differ.
+// ProofEqual compares two proofs in constant time.
 func ProofEqual(a, b []byte) bool { return hmac.Equal(a, b) }

@@ -6,8 +6,8 @@ import (
 	"flashdbm/servers/circle"
 )
 
-// A Manifest stands for a value longer than MaxValue: the value is what the chunks hold that have its ID, MaxValue bytes each but for the
-// last one.
+// A Manifest replaces a value longer than MaxValue: the value is the content of the chunks with its ID, MaxValue
+// bytes each except the last.
 type Manifest struct {
 	ID   circle.ID
 	Size uint64 // bytes of the value
@@ -35,10 +35,10 @@ func (m *Manifest) Parse(b []byte) error {
 	return nil
 }
 
-// Chunks returns how many chunks the value has.
+// Chunks returns the number of chunks of the value.
 func (m *Manifest) Chunks() uint32 { return uint32((m.Size + MaxValue - 1) / MaxValue) }
 
-// ChunkSize returns how many bytes a chunk has.
+// ChunkSize returns the size of a chunk in bytes.
 func (m *Manifest) ChunkSize(index uint32) int {
 	return int(min(m.Size-uint64(index)*MaxValue, MaxValue))
 }

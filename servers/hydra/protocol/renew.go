@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// AppendRenew appends one key to the body of a RENEW. A lease is renewed only if the key's item has that version still. A RENEW without
-// keys asks for the tenure alone.
+// AppendRenew appends one key to the body of a RENEW. A lease is renewed only if the key's item still has that
+// version. A RENEW without keys requests only the tenure.
 func AppendRenew(b []byte, version uint64, key []byte) []byte {
 	b = le.AppendUint64(b, version)
 	b = le.AppendUint16(b, uint16(len(key)))
@@ -21,7 +21,7 @@ type Renewal struct {
 
 const renewalHead = 10
 
-// CheckRenew says whether the body of a RENEW is well formed, and how many keys it has.
+// CheckRenew reports whether the body of a RENEW is valid, and how many keys it has.
 func CheckRenew(body []byte) (n int, err error) {
 	for b := body; len(b) > 0; n++ {
 		if len(b) < renewalHead || n == MaxRenew {
@@ -36,7 +36,7 @@ func CheckRenew(body []byte) (n int, err error) {
 	return n, nil
 }
 
-// Renewals walks the keys of a body that CheckRenew has found well formed. Keys are slices of it.
+// Renewals yields the keys of a body that CheckRenew has found valid. Keys are slices of it.
 func Renewals(body []byte) iter.Seq[Renewal] {
 	return func(yield func(Renewal) bool) {
 		for b := body; len(b) > 0; {
@@ -49,8 +49,8 @@ func Renewals(body []byte) iter.Seq[Renewal] {
 	}
 }
 
-// Renewed is the answer to a RENEW: the tenure of the reign, and the lease of each key in the order of the request, in microseconds; 0 for
-// what was not renewed.
+// Renewed is the answer to a RENEW: the tenure of the reign, and the lease of each key in the order of the request,
+// in microseconds; 0: not renewed.
 type Renewed struct {
 	Term   uint64
 	Tenure uint32
@@ -70,7 +70,7 @@ func (r *Renewed) AppendBody(b []byte) []byte {
 	return b
 }
 
-// Parse decodes the body. It uses the memory of r.Leases again.
+// Parse decodes the body. It reuses the memory of r.Leases.
 func (r *Renewed) Parse(body []byte) error {
 	if len(body) < renewedHead {
 		return fmt.Errorf("%w: the answer to a RENEW, of %d bytes", ErrMalformed, len(body))

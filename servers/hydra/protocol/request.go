@@ -7,26 +7,27 @@ import (
 
 var le = binary.LittleEndian
 
-// Request is a request to one key, or to an extent, or for the map: whatever fits the same few fields. RENEW, SCAN and BATCH have types
-// of their own.
+// Request is a request for one key, or for an extent, or for the map. RENEW, SCAN and BATCH have types of their own.
 type Request struct {
 	Op    Op
 	Flags Flags
-	// Number and Oldest are of writes: the write's own number, and the least number of this client that has no answer yet.
+	// Number and Oldest are for writes: the write's own number, and the least number of this client without an
+	// answer.
 	Number, Oldest uint64
-	// Expiry is in milliseconds since 1970 by the shard's clock, or, with FlagRelative, from when it serves the write. 0 is never.
+	// Expiry is in milliseconds since 1970 by the shard's clock, or, with FlagRelative, from when it serves the
+	// write. 0: never.
 	Expiry    uint64
 	Operand   uint64 // COMPARE-AND-SET: the expected version; ADD: the summand, as int64
-	Extent    uint32 // of EXTENT
+	Extent    uint32 // for EXTENT
 	ItemFlags ItemFlags
 	Key       []byte
 	Value     []byte
 }
 
-// writeHead is the fixed part of a write's body.
+// writeHead is the size of the fixed part of a write's body.
 const writeHead = 40
 
-// AppendBody appends the request's body. The caller has seen to the limits of key and value.
+// AppendBody appends the request's body. The caller has checked the limits of key and value.
 func (r *Request) AppendBody(b []byte) []byte {
 	switch {
 	case r.Op.IsWrite():
@@ -41,12 +42,12 @@ func (r *Request) AppendBody(b []byte) []byte {
 		return append(b, r.Value...)
 	case r.Op == OpExtent:
 		return le.AppendUint32(b, r.Extent)
-	default: // GET, AUTH: the key or the proof is all
+	default: // GET, AUTH: only the key or the proof
 		return append(b, r.Key...)
 	}
 }
 
-// BodySize returns how many bytes AppendBody appends.
+// BodySize returns the number of bytes that AppendBody appends.
 func (r *Request) BodySize() int {
 	switch {
 	case r.Op.IsWrite():
@@ -58,7 +59,7 @@ func (r *Request) BodySize() int {
 	}
 }
 
-// KeyOf returns the key of a request to one key, nil if it has none or is not well formed. It is a slice of the body.
+// KeyOf returns the key of a request for one key, nil if it has none or is invalid. It is a slice of the body.
 func KeyOf(op Op, body []byte) []byte {
 	switch {
 	case op == OpGet:
@@ -71,7 +72,7 @@ func KeyOf(op Op, body []byte) []byte {
 	return nil
 }
 
-// Parse decodes the body of a request that is not RENEW, SCAN or BATCH. Key and Value are slices of the body.
+// Parse decodes the body of a request other than RENEW, SCAN and BATCH. Key and Value are slices of the body.
 func (r *Request) Parse(op Op, flags Flags, body []byte) error {
 	*r = Request{Op: op, Flags: flags}
 	switch {

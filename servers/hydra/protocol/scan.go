@@ -5,11 +5,12 @@ import (
 	"iter"
 )
 
-// Scan is a SCAN: the items whose key's hash lies from First to Last, in no order. Items of one hash come in one answer.
+// Scan is a SCAN: the items whose key's hash is from First to Last, in no order. Items with the same hash are in the
+// same answer.
 type Scan struct {
 	First, Last uint64 // hashes, Last included
-	Items       uint32 // about how many items are wanted at most; 0 for what the shard finds right
-	Bytes       uint32 // about how many bytes; 0 for what the shard finds right
+	Items       uint32 // about the most items wanted; 0: the shard's default
+	Bytes       uint32 // about the most bytes wanted; 0: the shard's default
 }
 
 const scanSize = 24
@@ -48,10 +49,12 @@ const (
 	scanAnswerStart = 8
 )
 
-// AppendScanStart begins the body of a SCAN's answer. SetScanNext tells, when the items are known, where the range goes on.
+// AppendScanStart begins the body of a SCAN's answer. Once the items are known, SetScanNext sets where the range
+// continues.
 func AppendScanStart(b []byte) []byte { return le.AppendUint64(b, 0) }
 
-// SetScanNext sets, in a body that AppendScanStart has begun, the first hash that is not covered. It counts with FlagMore only.
+// SetScanNext sets, in a body that AppendScanStart has begun, the first hash that is not covered. It is valid only
+// with FlagMore.
 func SetScanNext(body []byte, next uint64) { le.PutUint64(body, next) }
 
 // AppendBody appends the item to the body of a SCAN's answer.
@@ -65,7 +68,7 @@ func (s *Scanned) AppendBody(b []byte) []byte {
 	return append(b, s.Value...)
 }
 
-// CheckScan says whether the answer to a SCAN is well formed, where the range goes on, and how many items it has.
+// CheckScan reports whether the answer to a SCAN is valid, where the range continues, and how many items it has.
 func CheckScan(body []byte) (next uint64, n int, err error) {
 	if len(body) < scanAnswerStart {
 		return 0, 0, fmt.Errorf("%w: the answer to a SCAN, of %d bytes", ErrMalformed, len(body))
@@ -80,7 +83,7 @@ func CheckScan(body []byte) (next uint64, n int, err error) {
 	return le.Uint64(body), n, nil
 }
 
-// scannedSize returns the bytes that the item at b has, more than there are if it is cut off.
+// scannedSize returns the size of the item at b; more than len(b) if the item is cut off.
 func scannedSize(b []byte) uint64 {
 	if len(b) < scannedHead {
 		return scannedHead
@@ -88,7 +91,7 @@ func scannedSize(b []byte) uint64 {
 	return scannedHead + uint64(le.Uint16(b[16:])) + uint64(le.Uint32(b[20:]))
 }
 
-// ScannedItems walks the items of an answer that CheckScan has found well formed. Keys and values are slices of it.
+// ScannedItems yields the items of an answer that CheckScan has found valid. Keys and values are slices of it.
 func ScannedItems(body []byte) iter.Seq[Scanned] {
 	return func(yield func(Scanned) bool) {
 		for b := body[scanAnswerStart:]; len(b) > 0; {
