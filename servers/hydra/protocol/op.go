@@ -68,7 +68,7 @@ const (
 	StatusUnavailable    Status = 5  // the shard cannot serve this now; retry later
 	StatusUnknownOutcome Status = 6  // an earlier life of the shard may or may not have applied this write
 	StatusMoved          Status = 7  // another shard owns the key: ask for the map
-	StatusForgotten      Status = 8  // the number is below the oldest that the client has named, or too far above
+	StatusForgotten      Status = 8  // the number is below the oldest that the client has named
 	StatusTooLarge       Status = 9  // key, value or answer exceed a limit
 	StatusNotNumber      Status = 10 // ADD: the value is no decimal number of 64 bits
 	StatusOverflow       Status = 11 // ADD: the sum needs more than 64 bits
