@@ -16,24 +16,27 @@ import (
 
 // Options are copied by Dial; nil stands for the zero value.
 type Options struct {
-	// Secret is the table's; nil if it has none.
+	// Secret is the table's secret; nil if it has none.
 	Secret []byte
-	// Timeout ends a call whose context has no earlier end. 0 is 10 s. Until then a call is tried again.
+	// Timeout ends a call whose context does not end earlier; 0: 10 s. Until then a call is retried.
 	Timeout time.Duration
 	// Algorithm is Fast, unless all clients of the table use another one.
 	Algorithm Algorithm
-	// Locking has PutAll and GetAll use strict two-phase locking instead of RAMP. For comparison; all clients of the table do the same.
+	// Locking makes PutAll and GetAll use strict two-phase locking instead of RAMP, for comparison. All clients of
+	// the table have to use the same.
 	Locking bool
-	// Slots is how many places of keys are kept for one-sided Reads (GET*), 48 bytes each. 0 is 65,536; -1 turns one-sided Reads off (GET+).
+	// Slots is the number of keys whose places are kept for one-sided Reads (GET*), 48 bytes each; 0: 65,536; -1
+	// turns one-sided Reads off (GET+).
 	Slots int
-	// Spin is how many times a caller that waits looks in vain before it sleeps. 0 is 2,000.
+	// Spin is how many times a waiting caller polls in vain before it sleeps; 0: 2,000.
 	Spin int
-	// Carrier is how messages travel; 0 is wire.CarrierRing. The other ones are for comparison.
+	// Carrier is how messages travel; 0: wire.CarrierRing. Other carriers are for comparison.
 	Carrier wire.Carrier
-	// BeforeCommit, if there is one, is called when all partitions have prepared a PutAll of several partitions and none was told to commit. It is
-	// for tests of what happens when a client dies there.
+	// BeforeCommit, unless nil, is called when all partitions have prepared a PutAll of several partitions and none
+	// was told to commit. Tests use it to let a client die there.
 	BeforeCommit func(ts Timestamp)
-	// Fabrics are domains by the scheme of addresses, in addition to shm and tcp. The caller closes them, after the Client.
+	// Fabrics are domains by the scheme of addresses, in addition to shm and tcp. The caller closes them after the
+	// Client.
 	Fabrics map[string]fabric.Domain
 }
 
@@ -42,7 +45,7 @@ const (
 	defaultSlots   = 1 << 16
 	spinPolls      = 2000
 	tickEvery      = 5 * time.Millisecond
-	// tickPolls is how many looks in vain there are between two looks at the clock.
+	// tickPolls is the number of polls in vain between two readings of the clock.
 	tickPolls = 256
 )
 
@@ -53,26 +56,27 @@ type Client struct {
 	cancel context.CancelFunc
 	kept   chan struct{}
 
-	// lock makes its holder the driver, who alone uses e, nets and ticked.
+	// lock makes its holder the driver; only the driver uses e, nets and ticked.
 	lock     sync.Mutex
 	e        *engine
 	nets     []*network
 	ticked   time.Time
-	sleeping atomic.Pointer[network] // that the driver waits for
+	sleeping atomic.Pointer[network] // the network on which the driver sleeps
 
 	mu      sync.Mutex // guards tasks; no other lock is taken while it is held
 	tasks   []func()
 	hasTask atomic.Bool
 	waiters waiters
-	// addrs are where nodes of the table are: the one that has answered, or all that Dial was given if partitions have replicas. Then places says which node
-	// serves which partition, as far as is known. Both are the driver's.
+	// addrs are addresses of nodes of the table: the one that has answered, or all that Dial was given if partitions
+	// have replicas. Then places is the newest known map of nodes and partitions. Only the driver uses both.
 	addrs  []string
 	places circle.Map
 }
 
-// Dial connects to all partitions of a table. The addresses are of one node, as "shm:/run/flashdbm/node.sock" or "tcp:10.0.0.1:7400", or of some nodes of a
-// table of several: the first that answers is used, and tells where the others are. Dial returns when every partition is connected, or with an error when the context ends first; without an end it is
-// Options.Timeout.
+// Dial connects to all partitions of a table. addrs are addresses of one node, as "shm:/run/flashdbm/node.sock" or
+// "tcp:10.0.0.1:7400", or of some nodes of a table of several: the first node that answers is used, and tells the
+// addresses of the others. Dial returns when every partition is connected, or with an error if the context ends
+// first; it waits at most Options.Timeout.
 func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("ramp: no addresses to dial")
@@ -128,9 +132,10 @@ func randomID() uint64 {
 	return binary.NativeEndian.Uint64(b[:]) | 1
 }
 
-// PutAll writes all pairs in one atomic transaction, and returns its timestamp: GetAll sees all of it or nothing. Of pairs with the same key the
-// last one counts. Keys and values stay as they are until PutAll returns, and are not kept. After ErrUnknownOutcome the transaction was, or will be,
-// applied as a whole or not at all; after any other error nothing was written.
+// PutAll writes all pairs in one atomic transaction, and returns its timestamp: GetAll sees all of it or nothing. Of
+// pairs with the same key the last one counts. Keys and values must not change until PutAll returns; the client does
+// not keep them. After ErrUnknownOutcome the transaction was, or will be, applied as a whole or not at all; after any
+// other error nothing was written.
 func (c *Client) PutAll(ctx context.Context, pairs []Pair) (ts Timestamp, err error) {
 	w := c.waiters.get()
 	defer c.waiters.put(w)
@@ -152,8 +157,9 @@ func (c *Client) PutAll(ctx context.Context, pairs []Pair) (ts Timestamp, err er
 	return ts, err
 }
 
-// GetAll reads all keys in one atomic transaction, in the order given. The values are the caller's. The errors are ErrUnavailable, ErrTooLarge,
-// ErrClosed, and ErrFull if a partition's memory does not hold even one of the keys at a time; a key without a value is none.
+// GetAll reads all keys in one atomic transaction, in the order given. The caller owns the values. The errors are
+// ErrUnavailable, ErrTooLarge, ErrClosed, and ErrFull if a partition's memory cannot hold even one of the keys at a
+// time; a key without a value is no error.
 func (c *Client) GetAll(ctx context.Context, keys [][]byte) (values []Value, err error) {
 	w := c.waiters.get()
 	defer c.waiters.put(w)
@@ -175,14 +181,14 @@ func (c *Client) GetAll(ctx context.Context, keys [][]byte) (values []Value, err
 	return values, err
 }
 
-// give gives a transaction up. The driver calls it.
+// give gives a transaction up. Only the driver calls it.
 func (c *Client) give(t transaction, why error) {
 	if !t.core().ended {
 		t.abandon(c.e, why)
 	}
 }
 
-// deadline is when a call ends by the engine's clock.
+// deadline returns when a call ends, by the engine's clock.
 func (c *Client) deadline(ctx context.Context) int64 {
 	d := c.o.Timeout
 	if end, ok := ctx.Deadline(); ok {
@@ -191,7 +197,7 @@ func (c *Client) deadline(ctx context.Context) int64 {
 	return c.e.look() + int64(d)
 }
 
-// Close ends the client. Calls under way return errors that are ErrUnavailable or ErrUnknownOutcome.
+// Close closes the client. Calls under way return errors that are ErrUnavailable or ErrUnknownOutcome.
 func (c *Client) Close() error {
 	if c.ctx.Err() != nil {
 		return nil
@@ -214,14 +220,14 @@ func (c *Client) shut() error {
 	return errors.Join(errs...)
 }
 
-// Stats returns what the client has done since Dial.
+// Stats returns the counters since Dial.
 func (c *Client) Stats() Stats {
 	got := make(chan Stats, 1)
 	c.do(func() { got <- c.e.counts })
 	return <-got
 }
 
-// startErr is the error of a call on a client that was closed.
+// startErr returns the error of a call on a closed client, nil for an open one.
 func (c *Client) startErr() error {
 	if c.ctx.Err() != nil {
 		return ErrClosed

@@ -18,7 +18,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// fabrics open a domain by the scheme of an address. Options.Fabrics comes first.
+// fabrics opens a domain by the scheme of an address. Options.Fabrics has precedence.
 var fabrics = map[string]func() (fabric.Domain, error){
 	"shm": func() (fabric.Domain, error) { return shm.Open() },
 	"tcp": func() (fabric.Domain, error) { return tcp.Open(tcp.Options{}), nil },
@@ -30,7 +30,7 @@ type network struct {
 	domain fabric.Domain
 	group  *wire.Group
 	land   *landing
-	opened bool // the domain is the client's
+	opened bool // by this client, which closes it
 }
 
 func (n *network) close() error {
@@ -41,7 +41,7 @@ func (n *network) close() error {
 	return err
 }
 
-// networkOf opens the network of an address.
+// networkOf returns the network of an address, and opens it if it is new.
 func (c *Client) networkOf(addr string) (*network, string, error) {
 	scheme, rest, ok := strings.Cut(addr, ":")
 	if !ok || rest == "" {
@@ -76,7 +76,7 @@ func (c *Client) networkOf(addr string) (*network, string, error) {
 	return n, rest, nil
 }
 
-// A greeted connection was made, and its peer has the secret.
+// A greeted connection has been made, and its peer has the secret.
 type greeted struct {
 	net     *network
 	conn    wire.Conn
@@ -111,7 +111,7 @@ func (c *Client) greet(ctx context.Context, n *network, at string, partition uin
 	return g, nil
 }
 
-// join gives a partition its connection. The driver calls it.
+// join gives a partition its connection. Only the driver calls it.
 func (c *Client) join(l *link, g *greeted) {
 	if l.conn != nil || c.e.closed != nil {
 		g.conn.Close()
@@ -132,7 +132,7 @@ func (c *Client) join(l *link, g *greeted) {
 	c.e.attach(l, g.conn, r, g.net.land, &g.welcome)
 }
 
-// connectAll connects to all partitions, at the first address that answers or where that says.
+// connectAll connects to all partitions, at the first address that answers, or where that node says.
 func (c *Client) connectAll(ctx context.Context, addrs []string) error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -187,15 +187,15 @@ func (c *Client) connectRest(ctx context.Context, n *network, at string) error {
 	return c.awaitAll(ctx, true)
 }
 
-// connectReplicas connects to the partitions of a table of several nodes. Some may be without a primary for a moment.
+// connectReplicas connects to the partitions of a table of several nodes. Some may have no primary for a moment.
 func (c *Client) connectReplicas(ctx context.Context, g *greeted) error {
 	c.e.replicas = true
 	c.e.setTable(g.welcome.Seed, g.welcome.Partitions)
 	return c.awaitAll(ctx, false)
 }
 
-// awaitAll waits until all partitions answer. An EXTENT is answered once the partition serves: behind a crash that takes a second. once: a connection that is
-// lost is an error.
+// awaitAll waits until all partitions answer an EXTENT, which they do once they serve: after a crash that takes a
+// second. once: a lost connection is an error.
 func (c *Client) awaitAll(ctx context.Context, once bool) error {
 	left := len(c.e.links)
 	var failure error
@@ -234,16 +234,17 @@ func (c *Client) awaitAll(ctx context.Context, once bool) error {
 // Times of connecting.
 const (
 	dialTimeout = 2 * time.Second
-	dialEach    = 500 * time.Millisecond // where there are several addresses: one of them may be a process that was stopped
+	dialEach    = 500 * time.Millisecond // with several addresses: one of them may be a stopped process
 )
 
-// An address is where a partition may be served.
+// An address is a place where a partition may be served.
 type address struct {
 	net *network
 	at  string
 }
 
-// addresses returns where a partition may be served: where the map says, and then wherever there are nodes, as it may have moved since. The driver calls it.
+// addresses returns where a partition may be served: at the map's addresses for it first, and then at those of all
+// known nodes, because the partition may have moved. Only the driver calls it.
 func (c *Client) addresses(l *link) (list []address) {
 	var names []string
 	for _, p := range c.places.Shards {
@@ -268,7 +269,7 @@ func (c *Client) addresses(l *link) (list []address) {
 	return list
 }
 
-// redial connects to a partition again, from a goroutine of its own.
+// redial connects to a partition again. It runs in a goroutine of its own.
 func (c *Client) redial(l *link, list []address) {
 	var g *greeted
 	err := l.lastErr
@@ -290,7 +291,7 @@ func (c *Client) redial(l *link, list []address) {
 		g = nil
 	}
 	var places *circle.Map
-	if g == nil && c.e.replicas { // it may have moved to a node that is not known
+	if g == nil && c.e.replicas { // the partition may have moved to an unknown node
 		for _, a := range list {
 			ctx, cancel := context.WithTimeout(c.ctx, dialEach)
 			m, merr := c.askMap(ctx, a.net, a.at)
@@ -312,7 +313,7 @@ func (c *Client) redial(l *link, list []address) {
 	})
 }
 
-// askMap asks a node which node serves which partition, over a connection of its own.
+// askMap asks a node for the map of nodes and partitions, over a separate connection.
 func (c *Client) askMap(ctx context.Context, n *network, at string) (m circle.Map, err error) {
 	group, err := wire.NewGroup(n.domain, 64)
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// There is no goroutine that drives the engine. A caller that finds it free drives it until its own transaction is done, and others' with it; it then
-// wakes one of those that wait, who goes on. So a call alone needs no wake-up, and with many calls the messages of all go out together.
+// No goroutine is dedicated to the engine. A caller that finds it free drives it until its own transaction is done,
+// and others' with it; it then wakes a waiting caller, which continues. So a single call needs no wake-up, and with
+// many calls the messages of all are sent together.
 
 // A waiter is a call that waits for its transaction.
 type waiter struct {
 	done  atomic.Bool
-	token chan struct{} // of one: look again, or drive
-	older *waiter       // in the client's list of those that wait, which the driver uses
+	token chan struct{} // capacity 1: check again, or drive
+	older *waiter       // in the client's list of waiting calls, which the driver uses
 	newer *waiter
 	in    bool
 }
@@ -32,7 +33,7 @@ func (w *waiter) wake() {
 	}
 }
 
-// waiters keeps those that are not in use, and those that wait, oldest first. The list is the driver's, or guarded by mu where others look.
+// waiters has the unused waiters, and the list of those that wait, oldest first. mu guards the list.
 type waiters struct {
 	free sync.Pool
 	mu   sync.Mutex
@@ -54,7 +55,7 @@ func (l *waiters) get() *waiter {
 
 func (l *waiters) put(w *waiter) { l.free.Put(w) }
 
-// next returns one that waits and is not done.
+// next returns the oldest waiter that is not done.
 func (l *waiters) next() *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +86,7 @@ func (l *waiters) remove(w *waiter) {
 	}
 }
 
-// do has the driver do something, at the latest when it wakes up.
+// do lets the driver run a task, at the latest when it wakes up.
 func (c *Client) do(task func()) {
 	c.mu.Lock()
 	c.tasks = append(c.tasks, task)
@@ -99,14 +100,14 @@ func (c *Client) do(task func()) {
 	}
 }
 
-// nudge wakes a driver that sleeps.
+// nudge wakes a sleeping driver.
 func (c *Client) nudge() {
 	if n := c.sleeping.Load(); n != nil {
 		n.group.Wake()
 	}
 }
 
-// take does what was left for the driver, in order.
+// take runs the tasks that were left for the driver, in order.
 func (c *Client) take() {
 	for c.hasTask.Load() {
 		c.mu.Lock()
@@ -136,7 +137,8 @@ func (c *Client) release() {
 	}
 }
 
-// wait starts a transaction and returns when it is done. give ends it early. start, give and the transaction's end are the driver's.
+// wait starts a transaction and returns when it is done. give ends it early. start, give and the transaction's end
+// run in the driver.
 func (c *Client) wait(ctx context.Context, w *waiter, start func(), give func(why error)) error {
 	if err := c.startErr(); err != nil {
 		return err
@@ -236,7 +238,7 @@ func (c *Client) step() (worked bool) {
 // sleep waits until something happens: a message, a completion, a task.
 func (c *Client) sleep(ctx context.Context) {
 	if len(c.nets) != 1 {
-		time.Sleep(100 * time.Microsecond) // of several networks none can be waited for alone
+		time.Sleep(100 * time.Microsecond) // it cannot wait on several networks at once
 		return
 	}
 	n := c.nets[0]
@@ -261,7 +263,7 @@ func (c *Client) sleep(ctx context.Context) {
 	}
 }
 
-// tick lets the engine look at the time if that is due, and begins to dial what is not connected.
+// tick runs the engine's tick if that is due, and begins to dial partitions without a connection.
 func (c *Client) tick() {
 	now := time.Now()
 	if now.Sub(c.ticked) < tickEvery {
@@ -280,7 +282,7 @@ func (c *Client) tick() {
 	}
 }
 
-// keep does what time brings while nobody calls.
+// keep runs the engine while no caller does.
 func (c *Client) keep() {
 	defer close(c.kept)
 	t := time.NewTicker(50 * time.Millisecond)

@@ -15,18 +15,21 @@ import (
 // Timestamp orders the versions of a key; see package protocol.
 type Timestamp = protocol.Timestamp
 
-// Algorithm is what versions say of their transactions, and how readers find what they lack. All clients of a table use the same.
+// Algorithm determines what versions say of their transactions, and how readers find missing versions. All clients of
+// a table use the same.
 type Algorithm uint8
 
 // The algorithms.
 const (
-	// Fast: versions have the hashes of all keys of their transaction. One round, a second one where a transaction was seen in part.
+	// Fast: versions have the hashes of all keys of their transaction. One round, and a second one if a transaction
+	// was seen in part.
 	Fast Algorithm = iota
-	// Small: versions say nothing of their transaction. Two rounds always, both by message.
+	// Small: versions say nothing of their transaction. Always two rounds, both by message.
 	Small
-	// Hybrid: versions have a Bloom filter of 256 bits. One round, a second one where a transaction was or seems to be seen in part; by message.
+	// Hybrid: versions have a Bloom filter of 256 bits. One round, and a second one if a transaction was or seems to
+	// be seen in part; by message.
 	Hybrid
-	// Uncontrolled is no algorithm: a transaction may be seen in part. For comparison.
+	// Uncontrolled is no RAMP algorithm: a transaction may be seen in part. It is for comparison.
 	Uncontrolled
 )
 
@@ -61,14 +64,16 @@ type reader interface {
 
 // A link is a partition, and the connection to it if there is one.
 type link struct {
-	number  uint32
-	conn    conn
-	reader  reader // nil: no one-sided Reads
-	land    *landing
-	heard   int64 // when the last answer came
-	term    uint64
-	life    uint64 // of the partition: while it lasts nothing that it has told is lost. A term is at most that long
-	tenure  int64  // until then Reads of this term's memory count
+	number uint32
+	conn   conn
+	reader reader // nil: no one-sided Reads
+	land   *landing
+	heard  int64 // when the last answer came
+	term   uint64
+	// life: of the partition: during a life nothing that the partition has answered is lost. A term lasts at most as
+	// long as a life
+	life    uint64
+	tenure  int64 // end of the time in which Reads of this term's memory are valid
 	extents map[uint32]*extent
 	waiting []*call // not sent yet
 	reads   []read  // not posted yet
@@ -84,7 +89,8 @@ type extent struct {
 	known bool
 }
 
-// A call is a request to one partition until it is answered. All requests can be repeated: who is asked twice answers the same.
+// A call is a request to one partition until it is answered. Except with once, it may be repeated: a partition
+// answers a repetition in the same way.
 type call struct {
 	id     uint64
 	op     protocol.Op
@@ -92,24 +98,28 @@ type call struct {
 	size   int
 	append func(b []byte) []byte
 	sent   int64
-	life   uint64 // of the partition, that it was sent to last
-	same   bool   // it is for the life that life says, and no other one
+	life   uint64 // of the partition, when the call was last sent
+	same   bool   // the call is valid only in the life that life says
 	again  bool   // it may have arrived before
-	// done takes the answer. The body is valid during the call. err: the connection was lost, and the call is not one to repeat.
+	// done receives the answer. The body is valid during the call. err: the connection was lost, and the call must
+	// not be repeated.
 	done func(c *call, s protocol.Status, body []byte, err error)
 	once bool
-	over conn      // it is for this connection, and no other one; nil: for any
-	of   *underWay // the transaction whose keys and values the call's body is made of: they are the caller's again once that has ended. nil: of none
+	over conn // valid only on this connection; nil: on any
+	// of: the transaction to whose memory the body refers: the caller owns keys and values again once it has ended.
+	// nil: none
+	of *underWay
 }
 
-// void reports whether the call is not to be sent any more: nobody waits for it, and what it would say may have changed.
+// void reports whether the call must no longer be sent: its transaction has ended, and the memory of its body may
+// have changed.
 func void(c *call) bool { return c.of != nil && c.of.ended }
 
-// An engine is the client without threads. One goroutine uses it at a time.
+// An engine is the client without threads. One goroutine at a time uses it.
 type engine struct {
 	alg     Algorithm
-	client  uint64 // drawn at random
-	stride  uint16 // to another number in timestamps, when another client's transaction has the same timestamp
+	client  uint64 // random
+	stride  uint16 // step to another number in timestamps, when another client's transaction has the same timestamp
 	seed    uint64
 	circle  *circle.Circle
 	clock   *protocol.Clock
@@ -126,23 +136,23 @@ type engine struct {
 	closed  error
 	timeout int64
 	counts  Stats
-	// replicas: another node may go on with a partition.
+	// replicas: another node may take over a partition.
 	replicas bool
 
-	beforeCommit func(ts Timestamp) // nil: nothing
+	beforeCommit func(ts Timestamp) // nil: none
 }
 
-// A transaction is a PutAll or GetAll that is under way.
+// A transaction is a PutAll or GetAll under way.
 type transaction interface {
 	core() *underWay
-	links() []*link // whose answers it waits for
+	links() []*link // for whose answers it waits
 	abandon(e *engine, why error)
 }
 
-// underWay is what the engine needs of a transaction.
+// underWay is the engine's part of a transaction.
 type underWay struct {
 	deadline int64
-	at       int // in engine.running
+	at       int // index in engine.running
 	ended    bool
 }
 
@@ -153,7 +163,7 @@ func (e *engine) run(t transaction) {
 	e.running = append(e.running, t)
 }
 
-// ended takes a transaction out. It returns false if that has happened already.
+// ended removes a transaction. It returns false if it was removed before.
 func (e *engine) ended(t *underWay) bool {
 	if t.ended {
 		return false
@@ -167,17 +177,17 @@ func (e *engine) ended(t *underWay) bool {
 	return true
 }
 
-// Stats tell what a client has done.
+// Stats are the counters of a client.
 type Stats struct {
 	Messages uint64 // requests sent
 	OneSided uint64 // keys that were Read
-	Refused  uint64 // Reads that proved nothing
-	Repaired uint64 // keys that were asked for by timestamp
-	Retries  uint64 // transactions that were begun anew with another timestamp, or since a version was gone
+	Refused  uint64 // Reads whose copy was invalid
+	Repaired uint64 // keys requested by timestamp
+	Retries  uint64 // transactions that were started again, with another timestamp or because a version was gone
 }
 
-// suspendJump is how far, in milliseconds, date and monotonic clock part between two looks before the machine counts as suspended: its monotonic
-// clock stood still, so what lasted until a time has ended.
+// suspendJump is how far, in milliseconds, date and monotonic clock diverge between two readings before the machine
+// counts as suspended: its monotonic clock stood still, so every tenure has ended.
 const suspendJump = 100
 
 func newEngine(alg Algorithm, client uint64, read func() (int64, uint64)) *engine {
@@ -200,7 +210,7 @@ func (e *engine) look() int64 {
 	return e.now
 }
 
-// setTable says how many partitions there are.
+// setTable sets the seed and the number of partitions.
 func (e *engine) setTable(seed uint64, partitions uint32) {
 	e.seed = seed
 	var ids []uint32
@@ -216,7 +226,7 @@ func (e *engine) owner(hash uint64) *link {
 	return e.links[n]
 }
 
-// attach gives a partition its connection, and repeats what was under way.
+// attach gives a partition its connection. The next push sends the calls that wait.
 func (e *engine) attach(l *link, c conn, r reader, land *landing, w *protocol.Welcome) {
 	if e.closed != nil || l.conn != nil {
 		c.Close()
@@ -230,7 +240,7 @@ func (e *engine) attach(l *link, c conn, r reader, land *landing, w *protocol.We
 	clear(l.extents)
 }
 
-// lost ends a connection. What was under way waits for the next one, but for what is sent once only.
+// lost ends a connection. Calls under way wait for the next connection, except those that are sent only once.
 func (e *engine) lost(l *link, err error) {
 	if l.conn == nil {
 		return
@@ -252,7 +262,7 @@ func (e *engine) lost(l *link, err error) {
 	for _, c := range ended {
 		c.done(c, protocol.StatusUnavailable, nil, fmt.Errorf("%w (%w)", ErrUnavailable, err))
 	}
-	e.pushReads(l) // its keys are asked for
+	e.pushReads(l) // requests their keys by message
 }
 
 var errElsewhere = fmt.Errorf("%w: the partition is served by another node, or lacks copies", ErrUnavailable)
@@ -268,10 +278,10 @@ func sortedIDs(m map[uint64]*call) []uint64 {
 	return ids
 }
 
-// redialAfter is how long a connection that was lost, or could not be made, is not tried again: 50 ms.
+// redialAfter is the pause before a lost or failed connection is retried: 50 ms.
 const redialAfter = int64(50e6)
 
-// send puts a call on its way as soon as there is a connection with room.
+// send sends a call as soon as there is a connection with room.
 func (e *engine) send(l *link, c *call) {
 	e.nextID++
 	c.id = e.nextID
@@ -279,7 +289,7 @@ func (e *engine) send(l *link, c *call) {
 	e.push(l)
 }
 
-// push sends what waits.
+// push sends waiting calls.
 func (e *engine) push(l *link) (worked bool) {
 	n := 0
 	var ended []*call
@@ -315,7 +325,7 @@ func (e *engine) push(l *link) (worked bool) {
 	return worked || len(ended) > 0
 }
 
-// step receives, and sends what waits. Completions of Reads come by readDone.
+// step receives answers, and sends waiting calls and Reads. Completions of Reads come by readDone.
 func (e *engine) step() (worked bool) {
 	e.look()
 	worked = e.resume()
@@ -332,7 +342,7 @@ func (e *engine) step() (worked bool) {
 				break
 			}
 			if e.replicas && protocol.Status(m.Status) == protocol.StatusUnavailable {
-				e.lost(l, errElsewhere) // and then to whoever serves the partition
+				e.lost(l, errElsewhere) // the next connection is to the node that serves the partition
 				break
 			}
 			delete(l.under, m.Request)
@@ -354,10 +364,10 @@ func (e *engine) step() (worked bool) {
 	return worked
 }
 
-// tick ends transactions whose time is over. It is called some hundred times a second.
+// tick ends transactions whose deadline has passed. It is called some hundred times a second.
 func (e *engine) tick() {
 	e.look()
-	for i := len(e.running) - 1; i >= 0; i-- { // one that ends moves the last one to its place, which was looked at
+	for i := len(e.running) - 1; i >= 0; i-- { // an ended one is replaced by the last one, which has been checked
 		if t := e.running[i]; e.now >= t.core().deadline {
 			t.abandon(e, e.why(t.links()))
 		}
@@ -366,14 +376,15 @@ func (e *engine) tick() {
 		if e.silent(l) {
 			e.lost(l, errSilent)
 		}
-		if l.conn == nil { // else they go with what is sent
+		if l.conn == nil { // else push removes them
 			l.waiting = slices.DeleteFunc(l.waiting, void)
 		}
 	}
 }
 
-// silentAfter is how long a partition that other nodes may go on with may owe an answer before its connection is given up: a process that was stopped, or
-// a node that is cut off, ends none. What is under way is sent again, to whoever serves the partition then.
+// silentAfter is how long a partition that other nodes may take over may owe an answer before its connection is given
+// up: a stopped process, or a node that is cut off, does not end its connections. The calls under way are sent again,
+// to the node that serves the partition then.
 const silentAfter = int64(2 * time.Second)
 
 var errSilent = fmt.Errorf("%w: no answer for %v", ErrUnavailable, time.Duration(silentAfter))
@@ -390,7 +401,7 @@ func (e *engine) silent(l *link) bool {
 	return false
 }
 
-// why returns what is known of a partition that does not answer.
+// why returns the last error of a partition that does not answer.
 func (e *engine) why(links []*link) error {
 	for _, l := range links {
 		if l.conn == nil && l.lastErr != nil {
@@ -400,7 +411,7 @@ func (e *engine) why(links []*link) error {
 	return errors.New("its time is over")
 }
 
-// failed is the error of a status that no retry mends.
+// failed returns the error for a status that no retry changes.
 func failed(s protocol.Status) error {
 	switch s {
 	case protocol.StatusFull:

@@ -12,10 +12,10 @@ var (
 	ErrFull = errors.New("ramp: a partition is full")
 	// ErrTooLarge: too many keys, or a key, a value or the transaction's part at a partition is too long. Nothing was written.
 	ErrTooLarge = errors.New("ramp: too large")
-	// ErrDenied: the server wants a secret, or another one.
+	// ErrDenied: the server requires a secret, or another one.
 	ErrDenied = errors.New("ramp: the secret is wrong or missing")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("ramp: client is closed")
-	// errProtocol: a partition has sent what makes no sense.
+	// errProtocol: a partition has sent an invalid message.
 	errProtocol = errors.New("ramp: a partition breaks the protocol")
 )

@@ -10,7 +10,7 @@ import (
 	"flashdbm/servers/ramp/protocol"
 )
 
-// A Value is what GetAll returns of a key.
+// A Value is GetAll's result for a key.
 type Value struct {
 	Value []byte
 	Found bool
@@ -20,12 +20,12 @@ type Value struct {
 // A get is a GetAll.
 type get struct {
 	underWay
-	keys    []getKey // in the order of hashes, each once
-	order   []int    // of the caller's keys: the index in keys
-	buf     []byte   // what was read
-	left    int      // answers and Reads that are awaited
-	reading int      // Reads under way
-	expect  int      // bytes that they bring
+	keys    []getKey // in ascending order of hashes, each key once
+	order   []int    // for each of the caller's keys, the index in keys
+	buf     []byte   // contents of versions
+	left    int      // number of answers and Reads under way
+	reading int      // number of Reads under way
+	expect  int      // bytes of the queued Reads
 	round   int
 	gone    bool
 	err     error
@@ -42,8 +42,8 @@ type getKey struct {
 	ts    Timestamp
 	meta  protocol.Meta
 	value []byte
-	want  Timestamp // of the repair
-	tries int       // Reads
+	want  Timestamp // timestamp of the version to request in the second round
+	tries int       // number of Reads
 	read  bool      // the version is from a Read
 }
 
@@ -52,8 +52,10 @@ func (k *getKey) writer() protocol.Transaction {
 	return protocol.Transaction{TS: k.ts, Client: k.meta.Client}
 }
 
-// forgotten reports whether one of the transactions that the second round names may have written the key all the same: its timestamp is up to floor, where the partition
-// may have forgotten that the key was removed, and it is not below the version of the first round; nor at it, if that one says that there is no value.
+// forgotten reports whether one of the transactions named in the second round may have written the key although the
+// partition has no such version: the transaction's timestamp is at most floor, up to which the partition may have
+// forgotten a remove of the key, and it is above the first round's version; or equal to it, if that version is a
+// value.
 func (k *getKey) forgotten(among []protocol.Transaction, floor Timestamp) bool {
 	return slices.ContainsFunc(among, func(o protocol.Transaction) bool {
 		return o.TS <= floor && (o.TS > k.ts || o.TS == k.ts && k.state == protocol.StateFound)
@@ -64,19 +66,19 @@ func (k *getKey) forgotten(among []protocol.Transaction, floor Timestamp) bool {
 type group struct {
 	link *link
 	keys []int
-	then *group // is asked for when this one was answered
+	then *group // the group to request after this one was answered
 }
 
-// halves returns two groups in the place of one that a partition has no memory for at once.
+// halves returns two groups in place of one for which a partition does not have enough memory at once.
 func (g *group) halves() group {
 	half := len(g.keys) / 2
 	return group{g.link, g.keys[:half], &group{g.link, g.keys[half:], g.then}}
 }
 
-// maxReads is how often a slot is Read before its key is asked for.
+// maxReads is how often a slot is Read before its key is requested by message.
 const maxReads = 3
 
-// startGet begins a GetAll. The keys stay as they are until done was called.
+// startGet begins a GetAll. The keys must not change until done was called.
 func (e *engine) startGet(keys [][]byte, deadline int64, done func([]Value, error)) *get {
 	t := &get{done: done}
 	t.deadline = deadline
@@ -161,7 +163,7 @@ func (t *get) ask(i int) {
 	t.groups = append(t.groups, group{link: l, keys: []int{i}})
 }
 
-// sendGroups sends one GET to each partition that something is wanted of.
+// sendGroups sends one GET to each partition in groups.
 func (t *get) sendGroups(e *engine, flags protocol.Flags, among []protocol.Transaction) {
 	groups := t.groups
 	t.groups = nil
@@ -203,7 +205,7 @@ func (t *get) send(e *engine, g group, flags protocol.Flags, among []protocol.Tr
 		}})
 }
 
-// take takes the answer to a GET.
+// take handles the answer to a GET.
 func (t *get) take(e *engine, g group, c *call, among []protocol.Transaction, got *protocol.Got) {
 	e.reign(g.link, got.Term, c.sent, got.Tenure)
 	for n, i := range g.keys {
@@ -243,7 +245,7 @@ func (t *get) set(k *getKey, s protocol.State, ts Timestamp, content []byte) {
 	}
 }
 
-// arrived counts one answer. With the last one the round is over.
+// arrived counts one answer. The last one ends the round.
 func (t *get) arrived(e *engine) {
 	if t.left--; t.left > 0 || t.ended {
 		return
@@ -260,8 +262,9 @@ func (t *get) arrived(e *engine) {
 	}
 }
 
-// lived reports whether all lives whose memory was Read still had their tenure when the last answer of the round came (rule 1). A life that begins
-// after the end of another one answers nothing before that one's tenure has ended, so the other answers are from before that, too.
+// lived reports whether all lives whose memory was Read still had tenure when the last answer of the round came (rule
+// 1). A life that begins after another one has ended answers nothing before the other's tenure has ended, so the
+// other answers are from before that, too.
 func (t *get) lived(e *engine) bool {
 	if !slices.ContainsFunc(t.keys, func(k getKey) bool { return k.read }) {
 		return true
@@ -312,8 +315,8 @@ func (t *get) repair(e *engine) bool {
 	return true
 }
 
-// wantSiblings notes which of the keys have an older version than the one that the transaction which wrote this one gave them. The keys
-// and the version's hashes are both in rising order.
+// wantSiblings sets want for those keys whose version is older than the version that the transaction which wrote o
+// gave them. The keys and the version's hashes are both in ascending order.
 func (t *get) wantSiblings(o *getKey) {
 	d := o.meta.Data
 	if o.meta.Kind != protocol.KindHashes {
@@ -333,7 +336,7 @@ func (t *get) wantSiblings(o *getKey) {
 	}
 }
 
-// sorted returns transactions in a certain order, each once.
+// sorted returns the transactions in a fixed order, each once.
 func sorted(list []protocol.Transaction) []protocol.Transaction {
 	slices.SortFunc(list, func(a, b protocol.Transaction) int {
 		return cmp.Or(cmp.Compare(a.TS, b.TS), cmp.Compare(a.Client, b.Client))
@@ -341,7 +344,8 @@ func sorted(list []protocol.Transaction) []protocol.Transaction {
 	return slices.Compact(list)
 }
 
-// repairAmong asks for the newest version of each key among those that certain transactions wrote. Keys with the same ones are asked for together.
+// repairAmong requests the newest version of each key among those that certain transactions wrote. Keys with the same
+// transactions are requested together.
 func (t *get) repairAmong(e *engine, of func(*getKey) []protocol.Transaction) bool {
 	type asked struct {
 		among []protocol.Transaction
@@ -376,7 +380,7 @@ func (t *get) repairAmong(e *engine, of func(*getKey) []protocol.Transaction) bo
 	return true
 }
 
-// values returns what the caller gets, in the order of its keys.
+// values returns the results, in the order of the caller's keys.
 func (t *get) values() []Value {
 	list := make([]Value, len(t.order))
 	for i, at := range t.order {

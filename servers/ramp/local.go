@@ -10,8 +10,8 @@ import (
 	"flashdbm/servers/ramp/protocol"
 )
 
-// A Host is a node of the table in the same process; *machine.Node is one. It has all partitions. done and each may be called later than the call
-// returns, by another goroutine; they do not call the host.
+// A Host is a node of the table in the same process; *machine.Node is one. It has all partitions. The host may call
+// done and each after the call has returned, from another goroutine; they do not call the host.
 type Host interface {
 	Table() (seed uint64, partitions uint32)
 	Prepare(partition uint32, q *protocol.Prepare, flags protocol.Flags, done func(protocol.Status, protocol.Timestamp))
@@ -20,17 +20,19 @@ type Host interface {
 	Get(partition uint32, q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status))
 }
 
-// A LocalClient is a client of a node in the same process: PutAll and GetAll without messages, for all goroutines. It does with function calls what a
-// Client does with messages (RAMP-Fast, or Hybrid or Small as far as its own writes go).
+// A LocalClient is a client of a node in the same process, for all goroutines: PutAll and GetAll without messages. It
+// does with function calls what a Client does with messages (RAMP-Fast, or Hybrid or Small as far as its own writes
+// go).
 type LocalClient struct {
 	host    Host
-	e       *engine // for the hash of keys and the partitions only
+	e       *engine // only for the hash of keys and the partitions
 	mu      sync.Mutex
 	clock   *protocol.Clock // guarded by mu
 	timeout time.Duration
 }
 
-// Local returns a client of a node in the same process. The caller closes the node. With a timeout of 0 calls end after 10 s.
+// Local returns a client of a node in the same process. The caller closes the node. With a timeout of 0, calls end
+// after 10 s.
 func Local(h Host, timeout time.Duration) *LocalClient {
 	c := &LocalClient{host: h, e: newEngine(Fast, randomID(), systemClock()), timeout: timeout}
 	c.clock = c.e.clock
@@ -42,9 +44,9 @@ func Local(h Host, timeout time.Duration) *LocalClient {
 	return c
 }
 
-// A gathering waits for answers of several partitions.
+// A gathering waits for the answers of several partitions.
 type gathering struct {
-	mu   sync.Mutex // guards what the answers change
+	mu   sync.Mutex // guards left, err, and what the answers change
 	left int
 	all  chan struct{} // closed with the last answer
 	err  error
@@ -52,7 +54,7 @@ type gathering struct {
 
 func gather(n int) *gathering { return &gathering{left: n, all: make(chan struct{})} }
 
-// answer takes one answer.
+// answer handles one answer.
 func (g *gathering) answer(take func()) {
 	g.mu.Lock()
 	take()
@@ -97,7 +99,7 @@ func (c *LocalClient) PutAll(ctx context.Context, pairs []Pair) (Timestamp, erro
 	}
 }
 
-// tryPut tries with one timestamp. again: it was refused, and a newer one may do.
+// tryPut tries with one timestamp. again: the transaction was refused, and a newer timestamp may succeed.
 func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again bool, err error) {
 	c.mu.Lock()
 	ts = c.clock.Next(uint64(time.Now().UnixMilli()))
@@ -209,7 +211,7 @@ func (c *LocalClient) GetAll(ctx context.Context, keys [][]byte) ([]Value, error
 	}
 }
 
-// round asks for what is in the groups.
+// round requests the keys in the groups.
 func (c *LocalClient) round(ctx context.Context, t *get) error {
 	for {
 		err := c.askGroups(ctx, t)
@@ -219,7 +221,7 @@ func (c *LocalClient) round(ctx context.Context, t *get) error {
 	}
 }
 
-// askGroups asks for the groups once. What is to be asked for next is in t.groups afterwards.
+// askGroups requests the groups once. Afterwards t.groups has the groups to request next.
 func (c *LocalClient) askGroups(ctx context.Context, t *get) error {
 	groups := t.groups
 	t.groups = nil

@@ -7,25 +7,30 @@ import (
 	"flashdbm/servers/ramp/protocol"
 )
 
-// Strict two-phase locking with wait-die and two-phase commit, the baseline that the papers compare RAMP with. A read locks its keys, shared, at the
-// partitions one after the other, reads, and releases. A write locks them, exclusive, then sends PREPARE and COMMIT, then releases. A transaction
-// that dies releases all and begins anew with the timestamp that it had, so that it grows old.
+// Strict two-phase locking with wait-die and two-phase commit is the baseline to which the papers compare RAMP. A
+// read locks its keys, shared, at one partition after another, reads, and releases the locks. A write locks its keys,
+// exclusive, then sends PREPARE and COMMIT, then releases the locks. A transaction that dies releases all locks and
+// starts again with its old timestamp, so that it grows old.
 //
 // A lock is in the memory of the partition's primary, and ends with the connection. So
 //
-//  1. a read counts if, when it has its last lock, it has the other ones by the connections that it has now, and within their partitions' tenure: else another node may have
-//     given them to others. Otherwise it locks and reads all keys again; locks that it has are given at once;
-//  2. PREPARE goes over the connection that has the locks, and over no other one. If that is lost the outcome is left to the partitions;
-//  3. what is locked at a partition is read there at once, so it has to fit into its memory: else the call ends with ErrFull;
-//  4. who has a lock of a key with a prepared version, which a writer without connection has left, waits for its outcome (package partition).
+//  1. a read is valid if, when it gets its last lock, it has the others on the present connections, and within their
+//     partitions' tenure: otherwise another node may have granted them to other transactions. If it is not valid, it
+//     locks and reads all keys again; locks that it still has are granted at once;
+//  2. PREPARE goes only over the connection that has the locks. If that connection is lost, the outcome is left to
+//     the partitions;
+//  3. a partition reads all locked keys at once, so they have to fit into its memory: otherwise the call ends with
+//     ErrFull;
+//  4. a transaction that has a lock of a key with a prepared version, which a writer without connection has left,
+//     waits for the version's outcome (package partition).
 
 // A locking is a transaction's locks.
 type locking struct {
 	e      *engine
 	id     protocol.Transaction
 	groups []lockGroup
-	next   int // the group that is locked next
-	asked  int // groups that may have locks of it
+	next   int // the group to lock next
+	asked  int // number of groups that may hold locks of the transaction
 	deaths int
 	shared bool
 	take   func(g *lockGroup, got *protocol.Got)
@@ -38,7 +43,7 @@ type lockGroup struct {
 	link *link
 	keys [][]byte
 	at   []int
-	conn conn // that has the locks
+	conn conn // the connection that has the locks
 }
 
 // start takes the locks, partition by partition in the order of their numbers.
@@ -96,7 +101,8 @@ func (k *locking) step() {
 		}})
 }
 
-// held reports whether the transaction still has all of its locks (rules 1 and 2). That of the last group has just been given.
+// held reports whether the transaction still has all of its locks (rules 1 and 2). The lock of the last group has
+// just been granted.
 func (k *locking) held() bool {
 	k.e.look()
 	for i := range k.groups {
@@ -119,7 +125,7 @@ func (k *locking) fail(err error) {
 	}
 }
 
-// release gives back the locks of all partitions that were asked.
+// release releases the locks at all partitions that were asked.
 func (k *locking) release() {
 	for i := range k.groups[:k.asked] {
 		k.e.send(k.groups[i].link, &call{op: protocol.OpUnlock, once: true, size: protocol.TransactionSize, append: k.id.AppendBody,
@@ -184,7 +190,7 @@ func (e *engine) startLockedPut(pairs []Pair, deadline int64, done func(Timestam
 	}
 	k.take = func(_ *lockGroup, got *protocol.Got) {
 		for i := range got.Versions {
-			e.clock.Seen(got.Versions[i].TS) // the new version is above what is there
+			e.clock.Seen(got.Versions[i].TS) // the new version must be above the present one
 		}
 	}
 	k.failed = func(err error) { t.end(e, fmt.Errorf("%w", err)) }

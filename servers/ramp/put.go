@@ -13,7 +13,7 @@ import (
 type Pair struct {
 	Key    []byte
 	Value  []byte
-	Remove bool // the key has no value from then on
+	Remove bool // remove the key
 }
 
 // A put is a PutAll: PREPARE at all partitions, then COMMIT (PUT+).
@@ -22,18 +22,18 @@ type put struct {
 	parts    []putPart
 	hashes   []uint64
 	ts       Timestamp
-	left     int   // answers that are awaited
-	outcome  phase // what the answers amount to
+	left     int   // number of answers under way
+	outcome  phase // the present phase
 	newest   Timestamp
 	err      error
 	again    bool // a PREPARE may have arrived twice
 	taken    bool // another transaction may have the timestamp
 	refusals int
 	done     func(ts Timestamp, err error)
-	locks    *locking // of two-phase locking, nil for none. COMMIT always comes by itself then
+	locks    *locking // of two-phase locking, else nil. With locks, COMMIT is always a separate message
 }
 
-// A putPart is what one partition has of it.
+// A putPart is the part of one partition.
 type putPart struct {
 	link *link
 	life uint64 // of the partition, when the transaction began
@@ -47,7 +47,7 @@ const (
 	committing
 )
 
-// startPut begins a PutAll. The pairs stay as they are until done was called.
+// startPut begins a PutAll. The pairs must not change until done was called.
 func (e *engine) startPut(pairs []Pair, deadline int64, done func(Timestamp, error)) *put {
 	t := &put{done: done}
 	t.deadline = deadline
@@ -92,7 +92,7 @@ func (t *put) split(e *engine, pairs []Pair) error {
 			if string(pairs[h.at].Key) != string(pairs[list[i+1].at].Key) {
 				return fmt.Errorf("%w: two of the keys have the same hash", ErrTooLarge)
 			}
-			continue // a later one counts
+			continue // a later pair counts
 		}
 		p := &pairs[h.at]
 		part := protocol.Part{Removed: p.Remove, Key: p.Key, Value: p.Value}
@@ -131,7 +131,7 @@ func (t *put) begin(e *engine) {
 		p := &t.parts[i]
 		p.body.TS, p.life = t.ts, p.link.life
 		ts := t.ts
-		body := p.body // as it is with this timestamp, should it be sent again
+		body := p.body // with this timestamp, in case it is sent again
 		c := &call{op: protocol.OpPrepare, flags: flags, size: body.Size(), append: body.AppendBody, of: &t.underWay,
 			done: func(c *call, s protocol.Status, b []byte, err error) { t.prepared(e, ts, p.life, c, s, b, err) }}
 		if t.locks != nil {
@@ -141,7 +141,7 @@ func (t *put) begin(e *engine) {
 	}
 }
 
-// prepared takes an answer to PREPARE.
+// prepared handles an answer to PREPARE.
 func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol.Status, body []byte, err error) {
 	if t.ended || ts != t.ts {
 		return
@@ -149,7 +149,7 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 	t.left--
 	var n protocol.Newest
 	switch {
-	case err != nil || s == protocol.StatusOK && c.life != life: // its locks are lost; or invariant 6
+	case err != nil || s == protocol.StatusOK && c.life != life: // the locks are lost; or invariant 6
 		t.err = ErrUnknownOutcome
 	case s == protocol.StatusOK:
 	case (s == protocol.StatusRefused || s == protocol.StatusClock) && n.Parse(body) == nil:
@@ -179,21 +179,22 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 }
 
 const (
-	// quickTries is how often a transaction that is refused is tried again at once. Others that write the same keys have got in before it, a few times at
-	// most; or timestamps have run ahead of the partitions' dates, which only time mends.
+	// quickTries is how often a refused transaction is retried at once. Transactions that write the same keys may get
+	// in before it, a few times at most; or timestamps have run ahead of the partitions' dates, which only time
+	// cures.
 	quickTries = 16
-	// pauseTime is how long each further try waits.
+	// pauseTime is the pause before each further try.
 	pauseTime = time.Millisecond
 )
 
-// A paused transaction is tried again at a time.
+// A paused transaction is retried at a given time.
 type paused struct {
 	at    int64
 	of    *underWay
 	again func()
 }
 
-// retry tries a transaction again: at once a few times, then with pauses.
+// retry retries a transaction: at once a few times, then with pauses.
 func (e *engine) retry(of *underWay, tries int, again func()) {
 	if tries > quickTries {
 		e.paused = append(e.paused, paused{e.now + int64(pauseTime), of, again})
@@ -202,7 +203,7 @@ func (e *engine) retry(of *underWay, tries int, again func()) {
 	again()
 }
 
-// resume tries again what has waited long enough.
+// resume retries the transactions whose pause has ended.
 func (e *engine) resume() (worked bool) {
 	for len(e.paused) > 0 && e.paused[0].at <= e.now {
 		p := e.paused[0]
@@ -230,7 +231,8 @@ func (t *put) commit(e *engine) {
 				if t.ended {
 					return
 				}
-				if e.replicas && s == protocol.StatusUnknown && err == nil { // invariant 7: the partitions have finished it, and forgotten it
+				// invariant 7: the partitions have finished the transaction, and forgotten it
+				if e.replicas && s == protocol.StatusUnknown && err == nil {
 					s = protocol.StatusOK
 				}
 				if s != protocol.StatusOK && t.err == nil {
@@ -243,9 +245,9 @@ func (t *put) commit(e *engine) {
 	}
 }
 
-// refused aborts what some partition has refused, and tries again with a newer timestamp if that may help.
+// refused aborts a transaction that some partition has refused, and retries with a newer timestamp if that may help.
 func (t *put) refused(e *engine) {
-	if t.err == errRefused && t.again { // it may have been committed, and forgotten, before it was refused
+	if t.err == errRefused && t.again { // it may have been committed and forgotten before it was refused
 		t.end(e, ErrUnknownOutcome)
 		return
 	}

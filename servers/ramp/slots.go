@@ -7,8 +7,9 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// slots are where keys were found: hints, which what a Read brings proves right or wrong. A key's hint has one of slotWays places, by the hash of the key: with a
-// single place one key in seventy of a thousand was found by message each time, for another one had its place.
+// slots has the places of keys: hints, which the copy made by a Read proves right or wrong. The hint of a key is at
+// one of slotWays places, by the hash of the key: with a single place, one of seventy of a thousand keys was always
+// read by message, because another key had its place.
 type slots []slot
 
 const slotWays = 4
@@ -32,7 +33,7 @@ func (s slots) find(hash uint64) *slot {
 	return nil
 }
 
-// put keeps a hint. Without a free place it takes that of another key, which one depends on the hash.
+// put keeps a hint. Without a free place it replaces the hint of another key, chosen by the hash.
 func (s slots) put(n slot) {
 	if len(s) == 0 {
 		return
@@ -57,26 +58,26 @@ func (s slots) drop(hash uint64) {
 	}
 }
 
-// A landing is memory that Reads bring slots to, in places.
+// A landing is the memory into which Reads copy slots, divided into places.
 type landing struct {
 	region fabric.Region
-	under  []read // t is nil if the place is free
+	under  []read // by place; t is nil if the place is free
 	free   []uint64
 }
 
-// A read is a Read that is under way, or waits for a place and for room on its connection.
+// A read is a Read under way, or one that waits for a place and for room on its connection.
 type read struct {
 	t *get
 	i int
-	n uint32 // bytes
+	n uint32 // length in bytes
 	k fabric.Key
 	o uint64 // offset in the peer's region
 }
 
-// Sizes of a landing. With fewer places Reads wait for others to complete.
+// Sizes of a landing. With fewer places, Reads wait for others to complete.
 const (
 	landingPlaces = 256
-	readsAtOnce   = 64       // Reads of one doorbell
+	readsAtOnce   = 64       // Reads for each doorbell
 	landingSize   = 16 << 10 // bytes of a place: the longest slot
 )
 
@@ -92,7 +93,8 @@ func newLanding(d fabric.Domain, places int) (*landing, error) {
 	return l, nil
 }
 
-// reign takes the tenure that came with an answer to a request. It counts from when the request was sent, less what clocks may differ in rate.
+// reign records the tenure in an answer. It counts from when the request was sent, less 1/64 because clocks run at
+// different rates.
 func (e *engine) reign(l *link, term uint64, sent int64, micros uint32) {
 	d := int64(micros) * 1000
 	end := sent + d - d/64
@@ -105,7 +107,7 @@ func (e *engine) reign(l *link, term uint64, sent int64, micros uint32) {
 	}
 }
 
-// learn keeps where a key's slot is.
+// learn keeps the place of a key's slot.
 func (e *engine) learn(l *link, term uint64, k *getKey, s protocol.Slot) {
 	if len(e.slots) == 0 || s.Length > landingSize || s.Length%8 != 0 {
 		return
@@ -116,7 +118,7 @@ func (e *engine) learn(l *link, term uint64, k *getKey, s protocol.Slot) {
 	}
 }
 
-// askExtent asks for the fabric's key of an extent.
+// askExtent requests the fabric's key of an extent.
 func (e *engine) askExtent(l *link, number uint32) {
 	x := &extent{}
 	l.extents[number] = x
@@ -135,7 +137,7 @@ func (e *engine) askExtent(l *link, number uint32) {
 		}})
 }
 
-// readSlot queues a Read of a key's slot, if it is known where that is. pushReads posts it.
+// readSlot queues a Read of a key's slot, if its place is known. pushReads posts it.
 func (t *get) readSlot(e *engine, i int) bool {
 	k := &t.keys[i]
 	l := k.link
@@ -143,7 +145,7 @@ func (t *get) readSlot(e *engine, i int) bool {
 		return false
 	}
 	s := e.slots.find(k.hash)
-	if s == nil || s.term != l.term || k.term != l.term || e.now >= l.tenure { // it would not count: rule 1
+	if s == nil || s.term != l.term || k.term != l.term || e.now >= l.tenure { // the copy would not be valid: rule 1
 		return false
 	}
 	x := l.extents[s.Extent]
@@ -158,7 +160,8 @@ func (t *get) readSlot(e *engine, i int) bool {
 	return true
 }
 
-// pushReads posts the Reads that are queued for a partition, as many with one doorbell as there are places and room for.
+// pushReads posts the Reads that are queued for a partition, as many with one doorbell as there are places and room
+// for.
 func (e *engine) pushReads(l *link) (worked bool) {
 	for len(l.reads) > 0 {
 		if l.reader == nil {
@@ -190,7 +193,7 @@ func (e *engine) pushReads(l *link) (worked bool) {
 		}
 		worked = worked || taken > 0
 		if err != nil {
-			l.reader = nil // the connection has ended, which step finds: the others go by message
+			l.reader = nil // the connection has ended, which step notices: the other keys are requested by message
 			continue
 		}
 		if taken < n {
@@ -200,7 +203,7 @@ func (e *engine) pushReads(l *link) (worked bool) {
 	return worked
 }
 
-// readDone looks at what a Read has brought.
+// readDone handles a completed Read.
 func (e *engine) readDone(land *landing, place uint64, err error) {
 	r := land.under[place]
 	land.under[place] = read{}
@@ -232,7 +235,7 @@ func (e *engine) readDone(land *landing, place uint64, err error) {
 	if err == guard.ErrStale && k.tries < maxReads {
 		e.look()
 		if t.readSlot(e, r.i) {
-			t.left-- // it goes on for the same answer
+			t.left-- // the new Read counts for the same answer
 			t.reading--
 			e.pushReads(k.link)
 			return
@@ -241,7 +244,7 @@ func (e *engine) readDone(land *landing, place uint64, err error) {
 	e.readFailed(&r)
 }
 
-// readFailed has a key that could not be Read asked for.
+// readFailed requests a key that could not be Read by message.
 func (e *engine) readFailed(r *read) {
 	t := r.t
 	if t.ended {
@@ -254,7 +257,7 @@ func (e *engine) readFailed(r *read) {
 	t.arrived(e)
 }
 
-// askFailed asks for the keys whose Reads have brought nothing, once the last Read is done: one message for each partition.
+// askFailed requests the keys whose Reads have failed, once the last Read is done: one message for each partition.
 func (t *get) askFailed(e *engine) {
 	if t.reading == 0 && len(t.groups) > 0 {
 		t.sendGroups(e, protocol.FlagPointer, nil)

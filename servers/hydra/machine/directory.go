@@ -16,16 +16,17 @@ import (
 
 const nodeFile = "node.json"
 
-// identity is what stays the same over all lives of a node.
+// identity is what all lives of a node have in common.
 type identity struct {
 	Layout int    `json:"layout"` // 1
 	Seed   uint64 `json:"seed"`   // of the hash of keys
-	Shards int    `json:"shards"` // that there were at first
-	// Circle is which shards there are, if they are others by now. It is written down when a change is done.
+	Shards int    `json:"shards"` // at first
+	// Circle has the present shards, if they are others than at first. It is written when a change of the shards is
+	// complete.
 	Circle *circle.Assignment `json:"circle,omitempty"`
 }
 
-// circle returns which shards there are.
+// circle returns the present assignment of shards.
 func (id *identity) circle() circle.Assignment {
 	if id.Circle != nil {
 		return *id.Circle
@@ -39,7 +40,8 @@ func drawn(shards int) identity {
 	return identity{Layout: 1, Seed: binary.NativeEndian.Uint64(b[:]), Shards: shards}
 }
 
-// readIdentity returns what the directory says, or writes down a new identity. shards is 0 for whatever there is, or 1.
+// readIdentity returns the identity in the directory, or writes a new one. shards is 0 for any number; a new
+// directory then has 1.
 func readIdentity(dir string, shards int) (id identity, err error) {
 	if dir == "" {
 		return drawn(max(1, shards)), nil
@@ -77,7 +79,7 @@ func newIdentity(dir, path string, shards int) (id identity, err error) {
 	return id, store.WriteFile(path, append(b, '\n'))
 }
 
-// adoptIdentity writes down the identity of a cluster in a new directory. One that was another cluster's is refused.
+// adoptIdentity writes the identity of a cluster to a new directory. It refuses a directory of another cluster.
 func adoptIdentity(dir string, want identity) (id identity, err error) {
 	if dir == "" {
 		return want, nil

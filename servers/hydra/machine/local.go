@@ -9,39 +9,41 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A goroutine of the node's own process calls a shard without a message, by a line of package hydra. If the shard's thread sleeps, the goroutine serves the
-// shard itself: that spares the wake-up of the thread, and its own. If somebody serves the shard already, he serves the goroutine's
-// request too.
+// A goroutine of the node's own process calls a shard without a message, through a line of package hydra. If the
+// shard's thread sleeps, the goroutine serves the shard itself: that saves the wake-up of the thread, and its own. If
+// another goroutine or the thread is serving the shard, that one serves the request too.
 //
 // Invariants:
 //
-//  1. Who holds runner.own serves the shard, and nobody else touches it, its groups or the far ends of its lines. The thread holds own except
-//     while it sleeps. So a shard is served by one at a time, and whoever it is does what the thread does: sweep, the clock read behind
-//     the poll, answers in order.
-//  2. No request is left in a line. A caller sets called when its request is there, and then tries own. If that fails, the holder looks at
-//     called when it has let go, which is after that: either it sees called set, or its last sweep began after called was set, and
-//     that sweep looked at the line.
-//  3. The thread is asleep in the state in which it went to sleep: each peer has an armed number and notifies the thread of what it sends.
-//     A borrower takes messages and completions but changes no armed number, so the thread wakes for everything that it would have woken
-//     for. That it finds nothing left to do is the worst.
-//  4. A borrower bounds its work, and wakes the thread for what is left: more than so many sweeps, requests that the shard does not take at
-//     present (quiet time, backlog), and what time brings before the thread would wake by itself.
-//  5. Close ends the thread, which never lets go of own again; only then the shard and its lines are closed. So nobody borrows a
-//     shard whose memory is given back.
+//  1. The holder of runner.own serves the shard, and nobody else touches the shard, its groups or the far ends of its
+//     lines. The thread holds own except while it sleeps. So one goroutine at a time serves a shard, and it does what
+//     the thread does: it sweeps, reads the clock after the poll, and answers in order.
+//  2. No request is left in a line. A caller sets called when its request is in the line, and then tries own. If that
+//     fails, the holder reads called after it has released own, which is later: either it sees called set, or its
+//     last sweep began after called was set, and that sweep checked the line.
+//  3. The thread stays in the state in which it went to sleep: each peer has an armed number and notifies the thread
+//     of what it sends. A borrower (a goroutine that serves the shard while the thread sleeps) takes messages and
+//     completions but changes no armed number, so the thread wakes for everything for which it would have woken. At
+//     worst it finds nothing left to do.
+//  4. A borrower bounds its work, and wakes the thread for the remainder: more than the given number of sweeps,
+//     requests that the shard does not take at present (quiet time, backlog), and work that is due before the thread
+//     would wake by itself.
+//  5. Close ends the thread, which never releases own again; only then are the shard and its lines closed. So nobody
+//     borrows a shard whose memory is freed.
 //
-// A borrower that panics ends the process, as the thread does: nobody recovers, and own stays held.
+// A borrower that panics ends the process, as the thread does: nothing recovers, and own stays held.
 
-// borrowSweeps is how many sweeps a borrower makes at most before it leaves the shard to its thread, of up to 16 requests of each line: some 10 ms.
-// With fewer the thread is woken where many goroutines call at the same time, and wakes each of them; with more one caller may serve
-// others for longer.
+// borrowSweeps is the most sweeps of a borrower before it leaves the shard to its thread, each of up to 16 requests
+// per line: some 10 ms. Smaller: when many goroutines call at the same time, the thread is woken, and wakes each of
+// them. Larger: one caller may serve others for longer.
 const borrowSweeps = 512
 
-// storeSweeps is the same for a thread of the store: some 0.2 ms, by which the next sync is late at most.
+// storeSweeps is the same for a thread of the store: some 0.2 ms, by which it may delay the next sync.
 const storeSweeps = 16
 
 var errClosed = errors.New("machine: node is closed")
 
-// Map returns how keys are hashed, and which shards there are. It does not change.
+// Map returns the map of shards. It is immutable.
 func (n *Node) Map() protocol.Map { return n.places }
 
 // Join gives a shard a line; see hydra.Host. The line is closed with the node.
@@ -55,17 +57,18 @@ func (n *Node) Join(number uint32, l wire.Line) (serve func(), err error) {
 		r.groups[0].Wake()
 	case <-n.ctx.Done():
 	}
-	if n.ctx.Err() != nil { // perhaps nobody has taken it out
+	if n.ctx.Err() != nil { // run may not have taken the line
 		return nil, errors.Join(errClosed, l.Close())
 	}
 	return r.call, nil
 }
 
-// call is called behind leaving requests in a line. When it returns they have been served, or somebody is going to serve them.
+// call is called after requests were put into a line. When it returns they have been served, or the thread or another
+// goroutine will serve them.
 func (r *runner) call() { r.look(borrowSweeps) }
 
-// stored is called when the store has something for the shard. The store's thread serves the shard itself, as a caller does: between the end
-// of a sync and the answers that waited for it there is no wake-up.
+// stored is called when the store has something for the shard. The store's thread serves the shard itself, as a
+// caller does, so there is no wake-up between the end of a sync and the answers that waited for it.
 func (r *runner) stored() { r.look(storeSweeps) }
 
 func (r *runner) look(sweeps int) {
@@ -79,7 +82,7 @@ func (r *runner) look(sweeps int) {
 	}
 }
 
-// borrow does the work of the thread, which sleeps. It returns true if it has woken the thread for what is left.
+// borrow does the work of the sleeping thread. It returns true if it has woken the thread for the remainder.
 func (r *runner) borrow(sweeps int) (rest bool) {
 	for i := 1; !rest; i++ {
 		worked := r.sweep()

@@ -23,31 +23,34 @@ import (
 	"flashdbm/servers/store"
 )
 
-// Listen is where clients may connect.
+// Listen is an address for clients.
 type Listen struct {
-	Domain fabric.Domain // stays the caller's; it is closed after the node
+	Domain fabric.Domain // belongs to the caller, which closes it after the node
 	Addr   string        // in the form of the domain's provider
-	Public string        // what the map tells clients, such as "shm:/run/flashdbm/n1.sock"
-	Peers  bool          // other nodes of a cluster come here; if no one says so, to the last one
+	Public string        // the address in the map, such as "shm:/run/flashdbm/n1.sock"
+	Peers  bool          // other nodes of a cluster connect here; if no Listen has it set, to the last one
 }
 
 // Options configure a node.
 type Options struct {
 	Dir        string // for node.json and the files; may be empty in memory mode
-	Shards     int    // threads; 0: as many as the directory has, 1 if it is new
+	Shards     int    // number of threads; 0: as in the directory, 1 if it is new
 	Durability shard.Durability
-	Listen     []Listen        // one at least; items lie in memory of the first one's domain, so one-sided Reads need a connection through it
-	Memory     int64           // bytes of items per shard; 0: no limit
-	Extent     int             // bytes of a region of items; 0: 256 MiB
-	MaxFile    int64           // bytes of a shard's file; 0: no limit
-	Evict      bool            // memory mode: a full shard drops what was not used for long
-	Secret     []byte          // what clients have to know; empty: nothing
-	Cluster    *ClusterOptions // nil: the node is alone
-	keep       time.Duration   // how long a shard without keys is kept; 0: retireAfter. Tests have less patience
-	Pin        bool            // each shard stays on a processor of its own, from the last one down
+	// Listen: at least one; items are in memory of the first one's domain, so one-sided Reads need a connection
+	// through it
+	Listen  []Listen
+	Memory  int64           // bytes of items per shard; 0: no limit
+	Extent  int             // bytes of a region of items; 0: 256 MiB
+	MaxFile int64           // bytes of a shard's file; 0: no limit
+	Evict   bool            // memory mode: a full shard evicts items that were not used recently
+	Secret  []byte          // required of clients; empty: none
+	Cluster *ClusterOptions // nil: the node is alone
+	keep    time.Duration   // how long a shard without keys is kept; 0: retireAfter. Tests set a shorter time
+	Pin     bool            // each shard's thread stays on one processor, from the last one down
 }
 
-// syncPause is how long async mode leaves between two syncs: with the sync itself, the file is well below a second behind.
+// syncPause is the pause between two syncs in async mode: with the sync itself, the file is well below a second
+// behind.
 const syncPause = 200 * time.Millisecond
 
 // A Node is open until Close.
@@ -56,15 +59,15 @@ type Node struct {
 	id        identity
 	members   *membership.Node           // nil: the node is alone
 	view      atomic.Pointer[shard.View] // of the cluster
-	failed    atomic.Pointer[error]      // a shard that has come could not be opened
-	retiring  map[uint32]bool            // shards without keys that will be closed. The goroutine that follows the cluster uses it
-	shards    atomic.Pointer[[]*runner]  // in rising order of numbers; the list does not change, another one takes its place
-	changing  sync.Mutex                 // held by whoever replaces it
+	failed    atomic.Pointer[error]      // an added shard could not be opened
+	retiring  map[uint32]bool            // shards without keys that will be closed. Only the goroutine that follows the cluster uses it
+	shards    atomic.Pointer[[]*runner]  // in ascending order of numbers; the list is immutable, and replaced as a whole
+	changing  sync.Mutex                 // held while the list is replaced
 	listeners []fabric.Listener
 	circle    *circle.Circle
 	places    protocol.Map
 	mapBody   []byte
-	next      atomic.Uint32   // shard of the next client that asks for any
+	next      atomic.Uint32   // for the next client that asks for any shard
 	ctx       context.Context // until Close
 	stop      context.CancelFunc
 	done      sync.WaitGroup
@@ -72,14 +75,14 @@ type Node struct {
 	err       error
 }
 
-// mapVersion returns the version of the only map that a node without a cluster has in this life. A node in memory hashes keys in another way in its
-// next life, and a client that outlives this one takes that from a map of a higher version only. So it is the time, in tenths of a second since
-// 2026, which 32 bits have room for until 2039.
+// mapVersion returns the version of the only map that a node without a cluster has in this life. A node in memory has
+// another seed in its next life, and a client that outlives this life accepts the new seed only from a map with a
+// higher version. So the version is the time, in tenths of a second since 2026; 32 bits suffice until 2039.
 func mapVersion() uint32 { return uint32(max(1, time.Since(mapEpoch)/(time.Second/10))) }
 
 var mapEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Open starts a node. The errors of the files come as they are: dbm.ErrLocked if another node has the directory.
+// Open starts a node. It returns the errors of the files unchanged: dbm.ErrLocked if another node has the directory.
 func Open(o Options) (*Node, error) {
 	if len(o.Listen) == 0 {
 		return nil, errors.New("machine: no address to listen on")
@@ -98,7 +101,8 @@ func Open(o Options) (*Node, error) {
 		}
 	} else if err := o.Cluster.Check(); err != nil {
 		return nil, err
-	} else if b, err := os.ReadFile(filepath.Join(o.Dir, nodeFile)); err == nil && o.Dir != "" { // what a new cluster gets from its first node
+		// from its first node, a new cluster takes the directory's identity
+	} else if b, err := os.ReadFile(filepath.Join(o.Dir, nodeFile)); err == nil && o.Dir != "" {
 		if err := json.Unmarshal(b, &id); err != nil {
 			return nil, fmt.Errorf("machine: %s is not what this program has written: %w", filepath.Join(o.Dir, nodeFile), err)
 		}
@@ -150,7 +154,7 @@ func (n *Node) open() error {
 	return nil
 }
 
-// runners returns the shards, in rising order of their numbers.
+// runners returns the shards, in ascending order of their numbers.
 func (n *Node) runners() []*runner {
 	if list := n.shards.Load(); list != nil {
 		return *list
@@ -158,7 +162,7 @@ func (n *Node) runners() []*runner {
 	return nil
 }
 
-// runner returns a shard, nil if the node has none of that number.
+// runner returns a shard, nil if the node does not have it.
 func (n *Node) runner(number uint32) *runner {
 	for _, r := range n.runners() {
 		if r.number == number {
@@ -182,7 +186,7 @@ func (n *Node) add(number uint32) error {
 	return nil
 }
 
-// changeRunners replaces the list of shards by what change makes of a copy of it.
+// changeRunners replaces the list of shards by change's result for a copy of it.
 func (n *Node) changeRunners(change func([]*runner) []*runner) {
 	n.changing.Lock()
 	defer n.changing.Unlock()
@@ -190,7 +194,7 @@ func (n *Node) changeRunners(change func([]*runner) []*runner) {
 	n.shards.Store(&list)
 }
 
-// publicAddrs returns where clients may connect.
+// publicAddrs returns the addresses for clients.
 func (n *Node) publicAddrs() (addrs []string) {
 	for i, l := range n.listeners {
 		if a := n.o.Listen[i].Public; a != "" {
@@ -212,7 +216,7 @@ func (n *Node) makeMap() {
 	n.places, n.mapBody = m, m.AppendBody(nil)
 }
 
-// newRunner opens a shard's file and makes the shard.
+// newRunner opens a shard's file and creates the shard.
 func (n *Node) newRunner(number uint32) (*runner, error) {
 	r := &runner{n: n, number: number, began: time.Now(), attach: make(chan attachment, 64), ended: make(chan struct{})}
 	if err := r.makeGroups(); err != nil {
@@ -258,14 +262,14 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 	return r, nil
 }
 
-// path returns the name of the shard's file.
+// path returns the path of the shard's file.
 func (r *runner) path() string {
 	return filepath.Join(r.n.o.Dir, shardFile(r.number))
 }
 
 func shardFile(number uint32) string { return fmt.Sprintf("shard-%d.fdbm", number) }
 
-// openStore opens a file of the shard, and returns when it had the file's lock, by the shard's clock.
+// openStore opens a file of the shard, and returns the time at which it had the file's lock, by the shard's clock.
 func (r *runner) openStore(path string) (*store.Store, int64, error) {
 	f, err := store.OpenFile(path, r.n.o.MaxFile)
 	if err != nil {
@@ -286,7 +290,7 @@ func (r *runner) openStore(path string) (*store.Store, int64, error) {
 // Seed returns the seed of the hash of keys.
 func (n *Node) Seed() uint64 { return n.id.Seed }
 
-// Addrs returns where the node listens, in the order of Options.Listen.
+// Addrs returns the addresses of the listeners, in the order of Options.Listen.
 func (n *Node) Addrs() []string {
 	var a []string
 	for _, l := range n.listeners {
@@ -295,7 +299,7 @@ func (n *Node) Addrs() []string {
 	return a
 }
 
-// Err returns why a shard serves nothing any more, nil while all serve.
+// Err returns why shards no longer serve, nil while all serve.
 func (n *Node) Err() error {
 	var all error
 	for _, r := range n.runners() {
@@ -311,25 +315,25 @@ func (n *Node) Err() error {
 	return all
 }
 
-// Status is what a node is and does. Any goroutine may ask.
+// Status describes a node. Any goroutine may ask for it.
 type Status struct {
 	Durability string        `json:"durability"`
 	Node       string        `json:"node,omitempty"`     // its name in records, in a cluster
-	Replicas   int           `json:"replicas,omitempty"` // copies that each shard shall have
-	Drained    bool          `json:"drained,omitempty"`  // the node shall have no shards
+	Replicas   int           `json:"replicas,omitempty"` // copies that each shard should have
+	Drained    bool          `json:"drained,omitempty"`  // the node should have no shards
 	Shards     []ShardStatus `json:"shards"`
-	// Circle tells which shards share the keys of a cluster, and what moves from one to another.
+	// Circle is the assignment of the cluster's shards, with the moves under way.
 	Circle *circle.Assignment `json:"circle,omitempty"`
 }
 
-// ShardStatus is what a shard was some 50 ms ago, 200 ms if it is idle.
+// ShardStatus is the state of a shard some 50 ms ago, 200 ms if it is idle.
 type ShardStatus struct {
 	Shard int `json:"shard"`
 	shard.Stats
 	Failure string `json:"failure,omitempty"`
 }
 
-// Status returns the node's.
+// Status returns the node's status.
 func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
 	if n.members != nil {
@@ -349,7 +353,7 @@ func (n *Node) Status() Status {
 	return s
 }
 
-// Close ends all connections, brings what was acknowledged to the files, and closes them. A second call does nothing.
+// Close ends all connections, writes acknowledged entries to the files, and closes them. A second call does nothing.
 func (n *Node) Close() error {
 	n.closed.Do(func() {
 		if n.stop != nil {
@@ -369,7 +373,7 @@ func (n *Node) Close() error {
 	return n.err
 }
 
-// processor returns the number of the processor for a shard that is pinned.
+// processor returns the processor of a pinned shard.
 func (n *Node) processor(number uint32) int {
 	cpus := runtime.NumCPU()
 	return cpus - 1 - int(number)%cpus

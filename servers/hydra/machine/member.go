@@ -16,7 +16,7 @@ import (
 // ClusterOptions make a node one of several.
 type ClusterOptions = membership.Options
 
-// join makes the node one of a cluster. The listeners are there.
+// join makes the node one of a cluster. The listeners have been opened.
 func (n *Node) join(ctx context.Context) error {
 	at := n.peers()
 	s := membership.Site{Peers: n.o.Listen[at].Domain, PeerAddr: membership.WithoutScheme(n.publicAddrs()[at]), Addrs: n.publicAddrs(), Secret: n.o.Secret}
@@ -36,7 +36,7 @@ func (n *Node) join(ctx context.Context) error {
 	return err
 }
 
-// peers returns which of the listeners other nodes come to.
+// peers returns the index of the listener for other nodes.
 func (n *Node) peers() int {
 	if at := slices.IndexFunc(n.o.Listen, func(l Listen) bool { return l.Peers }); at >= 0 {
 		return at
@@ -48,7 +48,7 @@ func viewOf(s membership.State) *shard.View {
 	return &shard.View{Revision: s.Revision, Circle: s.Circle, Changed: s.Changed, Seed: s.Seed, Records: s.Records}
 }
 
-// see takes what has become known of the cluster, and tells the shards.
+// see records new knowledge of the cluster, and tells the shards.
 func (n *Node) see(s membership.State) {
 	v := viewOf(s).Complete(n.view.Load())
 	n.view.Store(v)
@@ -58,15 +58,15 @@ func (n *Node) see(s membership.State) {
 	}
 }
 
-// Leave hands over what this node serves and has the others go on without it, so that nobody waits when it is closed. Where nobody can take over
-// it does nothing.
+// Leave hands over the shards that this node serves and makes the other nodes go on without it, so that no client
+// waits when the node is closed. If no other node can take over, it does nothing.
 func (n *Node) Leave(ctx context.Context) {
 	if n.members != nil {
 		n.members.Leave(ctx)
 	}
 }
 
-// copyPath is where a copy is made until it is whole.
+// copyPath is the path of a copy until it is whole.
 func (r *runner) copyPath() string { return r.path() + ".copy" }
 
 // membership makes the shard a replica.
@@ -89,7 +89,7 @@ func (r *runner) membership() (m shard.Membership, err error) {
 	var seq uint64
 	var terms []replica.Term
 	if r.store != nil {
-		os.Remove(r.copyPath()) // it was not whole when the last life ended
+		os.Remove(r.copyPath()) // it was partial when the last life ended
 		st := r.store.State()
 		seq = st.Seq
 		for _, t := range slices.Backward(st.Terms[:]) {
@@ -106,7 +106,7 @@ func (r *runner) membership() (m shard.Membership, err error) {
 	return m, err
 }
 
-// fresh gives the shard an empty file for a copy. What it had is kept until the copy is whole.
+// fresh gives the shard an empty file for a copy. The old file is kept until the copy is whole.
 func (r *runner) fresh() (*store.Store, error) {
 	if err := r.store.Discard(); err != nil {
 		return nil, err
@@ -128,10 +128,10 @@ func (r *runner) keep() error {
 	return store.Replace(r.copyPath(), r.path())
 }
 
-// hand has the shard's thread do something; false: the node is being closed.
+// hand passes a function to the shard's thread; false: the node is being closed.
 func (r *runner) hand(do func()) bool { return r.give(r.n.ctx, attachment{do: do}) }
 
-// give gives the shard's thread something new; false: nobody takes it any more, and a connection is closed.
+// give passes an attachment to the shard's thread; false: the thread has ended, and give has closed the connection.
 func (r *runner) give(ctx context.Context, a attachment) bool {
 	select {
 	case r.attach <- a:
@@ -146,7 +146,7 @@ func (r *runner) give(ctx context.Context, a attachment) bool {
 	return false
 }
 
-// peerShard returns a shard that another node asks for, and the group for its connection.
+// peerShard returns the function that finds the shard for another node's connection, and the connection's group.
 func (n *Node) peerShard(index int) func(number uint32) (*membership.Copy, *wire.Group) {
 	return func(number uint32) (*membership.Copy, *wire.Group) {
 		r := n.runner(number)
@@ -157,7 +157,7 @@ func (n *Node) peerShard(index int) func(number uint32) (*membership.Copy, *wire
 	}
 }
 
-// anyMap returns the map that clients are told.
+// anyMap returns the map for clients.
 func (n *Node) anyMap() (version uint32, body []byte) {
 	if n.members != nil {
 		return n.members.Map()

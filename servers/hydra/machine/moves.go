@@ -16,15 +16,17 @@ import (
 	"flashdbm/servers/store"
 )
 
-// Which shards share the circle is a value of the cluster, circle. A user's word makes it one that shall change; then each old owner brings its
-// parts to the new owners, and changes the value when it has handed one over (package shard). All nodes open shards that come, and the leader makes
-// their records. A shard whose last part has gone is retired: for a time it still answers clients that sent it writes and lost the answers, then
-// its files are deleted.
+// The cluster stores which shards share the circle (the value circle). A user's command stores that it should change;
+// then each old owner sends its parts to the new owners, and updates the value each time it has handed one over
+// (package shard). All nodes open added shards, and the leader makes their records. A shard whose last part has gone
+// is retired: for a time it still answers clients that sent it writes and lost the answers, then its files are
+// deleted.
 
-// retireAfter is how long a shard without keys is kept: longer than clients try by default, as they ask it what has become of a write.
+// retireAfter is how long a shard without keys is kept: longer than clients retry by default, because they ask it for
+// the outcome of a write.
 const retireAfter = time.Minute
 
-// moves does what the shard wants of the cluster and of other shards while parts of the circle move.
+// moves carries out what the shard wants of the cluster and of other shards while parts of the circle move.
 func (r *runner) moves() {
 	if r.shard.Reign() == nil {
 		return
@@ -38,7 +40,7 @@ func (r *runner) moves() {
 	}
 }
 
-// keepShards opens shards that have come, and retires those that have no part any more.
+// keepShards opens added shards, and retires those without a part of the circle.
 func (n *Node) keepShards(v *shard.View) {
 	if n.ctx.Err() != nil {
 		return
@@ -49,10 +51,10 @@ func (n *Node) keepShards(v *shard.View) {
 		}
 		if err := n.add(number); err != nil {
 			n.failed.Store(&err)
-			continue // it is tried again with the next change
+			continue // retried with the next change
 		}
 		n.runner(number).start()
-		n.members.Present() // what the file has
+		n.members.Present() // publishes the contents of the file
 	}
 	for _, r := range n.runners() {
 		if v.Circle.Retired(r.number) && !n.retiring[r.number] {
@@ -65,7 +67,7 @@ func (n *Node) keepShards(v *shard.View) {
 	}
 }
 
-// writeCircle writes down which shards there are, for a cluster that begins with backups of this one.
+// writeCircle writes the present shards to the directory, for a cluster that begins with backups of this one.
 func (n *Node) writeCircle(a *circle.Assignment) {
 	if n.o.Dir == "" || n.id.Circle != nil && slices.Equal(n.id.Circle.Shards, a.Shards) && n.id.Circle.Unused == a.Unused {
 		return
@@ -78,7 +80,7 @@ func (n *Node) writeCircle(a *circle.Assignment) {
 	}
 }
 
-// retire ends a shard that has no part of the circle any more.
+// retire ends a shard without a part of the circle.
 func (n *Node) retire(r *runner) {
 	select {
 	case <-n.ctx.Done():

@@ -2,7 +2,7 @@ package machine
 
 import "golang.org/x/sys/unix"
 
-// pin keeps the calling thread on one processor. Where that is not allowed the thread stays free.
+// pin binds the calling thread to one processor. If that is not permitted, the thread stays unbound.
 func pin(cpu int) {
 	var set unix.CPUSet
 	set.Set(cpu)

@@ -2,5 +2,5 @@
 
 package machine
 
-// pin does nothing: the system has no way to keep a thread on a processor.
+// pin does nothing: on this system a thread cannot be bound to a processor.
 func pin(int) {}

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// spinTime is how long a shard that finds nothing to do goes on looking before it sleeps. A client that sends within it is
-	// answered in a fraction of a microsecond; waking takes some ten. While it spins it takes a processor.
+	// spinTime is how long a shard that finds nothing to do polls before it sleeps. A client that sends within this
+	// time is answered in a fraction of a microsecond; waking takes some ten. Polling occupies a processor.
 	spinTime = 20 * time.Microsecond
-	// lookEvery is how often a busy shard looks after its connections' ends, and publishes what it is doing.
+	// lookEvery is the interval at which a busy shard checks its connections, and publishes its statistics.
 	lookEvery = 50 * time.Millisecond
-	// idleLook is the longest sleep, after which a thread looks in any case, and waitingLook that of one whose shard does not take the
-	// requests of its callers at present.
+	// idleLook is the longest sleep of a thread. waitingLook is the longest sleep while the shard does not take the
+	// requests of its callers.
 	idleLook    = 200 * time.Millisecond
 	waitingLook = time.Millisecond
-	// groupOps is how many operations all connections of a shard may have under way together.
+	// groupOps is the most operations that all connections of a shard together have under way.
 	groupOps = 1 << 16
 )
 
@@ -41,22 +41,22 @@ type runner struct {
 	groupOf []int // by listener
 	others  []*wire.Sleeper
 	attach  chan attachment
-	ended   chan struct{}    // closed when nobody takes from attach any more
-	copy    *membership.Copy // nil: the node is no member of a cluster
-	read    time.Time        // the clock as the last sweep has read it
+	ended   chan struct{}    // closed once attach has no receiver
+	copy    *membership.Copy // nil: the node is not in a cluster
+	read    time.Time        // the clock, as read by the last sweep
 	failure atomic.Pointer[error]
-	stats   atomic.Pointer[shard.Stats] // as of the last look
+	stats   atomic.Pointer[shard.Stats] // at the last check
 	stopped atomic.Bool
 	started bool
-	counted bool // the thread has had clients for which it looks for 20 µs, so it has a processor of Go's of its own
+	counted bool // the thread has had clients for which it polls, so GOMAXPROCS was raised for it
 	done    sync.WaitGroup
 
-	// own makes its holder the one who serves the shard: the thread while it is awake, or a caller of this process. called says that a caller
-	// has left something in a line. See local.go for both.
+	// The holder of own serves the shard: the thread while it is awake, or a caller of this process. called says that
+	// a caller has put requests into a line. See local.go for both.
 	own    sync.Mutex
 	called atomic.Bool
-	lines  []wire.Line // of the holder of own
-	wakes  time.Time   // the same: when the thread, which sleeps, wakes up by itself
+	lines  []wire.Line // for the holder of own
+	wakes  time.Time   // for the holder of own: when the sleeping thread wakes up by itself
 }
 
 // makeGroups makes one group for each domain.
@@ -110,7 +110,7 @@ func (r *runner) run() {
 	for !r.stopped.Load() {
 		r.take()
 		worked := r.sweep()
-		now := r.read // a look at the clock takes a good part of a sweep that finds nothing
+		now := r.read // reading the clock costs a good part of a sweep that finds nothing
 		if now.Sub(looked) >= lookEvery {
 			looked = now
 			stats := r.shard.Stats()
@@ -137,7 +137,7 @@ func (r *runner) run() {
 
 // sweep receives, serves and answers. It reports whether there was anything to do.
 func (r *runner) sweep() (worked bool) {
-	r.called.Store(false) // before the last look at the lines
+	r.called.Store(false) // before the last check of the lines
 	for _, g := range r.groups {
 		worked = g.Step() || worked
 	}
@@ -152,10 +152,11 @@ func (r *runner) sweep() (worked bool) {
 	return worked
 }
 
-// alone reports whether there are only callers of this process, who find the shard asleep sooner than they would find the thread looking.
+// alone reports whether all clients are callers of this process, which find the shard asleep sooner if the thread
+// does not poll.
 func (r *runner) alone() bool { return r.copy == nil && r.shard.Connections() == len(r.lines) }
 
-// processors guards the number of Go's processors, which all nodes of the process change.
+// processors guards the value of GOMAXPROCS, which all nodes of the process change.
 var processors sync.Mutex
 
 func addProcessors(n int) {
@@ -164,7 +165,7 @@ func addProcessors(n int) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
-// take gives new connections to their group and the shard.
+// take adds new connections to their group and the shard, and runs functions for the thread.
 func (r *runner) take() {
 	for {
 		select {
@@ -199,15 +200,15 @@ func (r *runner) arm() bool {
 	return ready && len(r.attach) == 0
 }
 
-// idleFor returns how long the thread may sleep if nobody wakes it.
+// idleFor returns how long the thread may sleep if nothing wakes it.
 func (r *runner) idleFor() time.Duration {
-	if r.waiting() { // for the file, or for a predecessor's tenure: else the last sweep had taken the requests
+	if r.waiting() { // for the file, or for a predecessor's tenure: otherwise the last sweep would have taken the requests
 		return min(r.shard.IdleFor(), waitingLook)
 	}
 	return min(r.shard.IdleFor(), idleLook)
 }
 
-// sleep lets go of the shard until a peer notifies the thread, somebody wakes it, or the time is over.
+// sleep releases the shard until a peer notifies the thread, the thread is woken, or d has passed.
 func (r *runner) sleep(d time.Duration) {
 	r.wakes = r.read.Add(d)
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -215,7 +216,7 @@ func (r *runner) sleep(d time.Duration) {
 		s.Start(ctx)
 	}
 	r.own.Unlock()
-	if !r.called.Load() { // behind Unlock
+	if !r.called.Load() { // after Unlock
 		r.groups[0].Wait(ctx, 0)
 	}
 	r.own.Lock()
@@ -225,14 +226,14 @@ func (r *runner) sleep(d time.Duration) {
 	}
 }
 
-// end stops the thread and closes what the shard has.
+// end stops the thread and closes everything of the shard.
 func (r *runner) end() error {
 	if r.started {
 		r.stopped.Store(true)
 		r.groups[0].Wake()
 		r.done.Wait()
 		close(r.ended)
-		r.take() // what is still on its way is closed with the shard
+		r.take() // attachments under way are closed with the shard
 		if r.counted {
 			addProcessors(-1)
 		}

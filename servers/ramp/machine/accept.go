@@ -13,7 +13,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// accept hands the connections of a listener to the partitions that they ask for.
+// accept passes the connections of a listener to the partitions that they ask for.
 func (n *Node) accept(ctx context.Context, index int, l fabric.Listener) {
 	for {
 		in, err := l.Accept(ctx)
@@ -21,7 +21,7 @@ func (n *Node) accept(ctx context.Context, index int, l fabric.Listener) {
 			return
 		}
 		if err != nil {
-			continue // of that one connection
+			continue // concerns only that connection
 		}
 		if err := n.greet(ctx, index, in); err != nil {
 			in.Reject(err.Error())
@@ -29,7 +29,7 @@ func (n *Node) accept(ctx context.Context, index int, l fabric.Listener) {
 	}
 }
 
-// greet answers a hello. An error means that the connection was neither accepted nor refused yet.
+// greet answers a hello. If it returns an error, the connection was neither accepted nor refused.
 func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	rest, err := wire.Hello(in)
 	if err != nil {

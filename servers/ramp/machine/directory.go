@@ -15,10 +15,10 @@ import (
 
 const nodeFile = "ramp.json"
 
-// layout is that of the directory's files. Before 2, versions did not say which client had written them.
+// layout is the version of the directory's files. Before 2, versions did not say which client had written them.
 const layout = 2
 
-// identity is what stays the same over all lives of a node.
+// identity is what all lives of a node have in common.
 type identity struct {
 	Layout     int    `json:"layout"` // layout
 	Seed       uint64 `json:"seed"`   // of the hash of keys
@@ -31,7 +31,8 @@ func drawn(partitions int) identity {
 	return identity{layout, binary.NativeEndian.Uint64(b[:]), partitions}
 }
 
-// readIdentity returns what the directory says, or writes down a new identity. partitions is 0 for whatever there is, or 1.
+// readIdentity returns the identity in the directory, or writes a new one. partitions is 0 for any number; a new
+// directory then has 1.
 func readIdentity(dir string, partitions int) (id identity, err error) {
 	if dir == "" {
 		return drawn(max(1, partitions)), nil
@@ -69,7 +70,7 @@ func newIdentity(dir, path string, partitions int) (id identity, err error) {
 	return id, store.WriteFile(path, append(b, '\n'))
 }
 
-// knownIdentity reads what the directory of a node of several says, if it says anything.
+// knownIdentity reads the identity in the directory of a node of several, if there is one.
 func knownIdentity(dir string, id *identity) error {
 	if dir == "" {
 		return nil
@@ -84,7 +85,7 @@ func knownIdentity(dir string, id *identity) error {
 	return err
 }
 
-// adoptIdentity writes down the identity of a cluster in a new directory. One that was another cluster's is refused.
+// adoptIdentity writes the identity of a cluster to a new directory. It refuses a directory of another cluster.
 func adoptIdentity(dir string, want identity) (id identity, err error) {
 	if dir == "" {
 		return want, nil

@@ -1,5 +1,5 @@
-// Package machine is a node of a RAMP table: partitions, each with a thread, a file and connections of its own, and the listeners through which
-// clients come.
+// Package machine is a node of a RAMP table: partitions, each with a thread, a file and connections of its own, and
+// the listeners at which clients connect.
 //
 //	n, err := machine.Open(machine.Options{Dir: "/var/lib/flashdbm", Partitions: 3, Durability: partition.Sync, Listen: []machine.Listen{{Domain: d, Addr: "/run/n1.sock"}}})
 //	...
@@ -7,18 +7,21 @@
 //
 // # Files
 //
-// The directory has ramp.json, which says how many partitions there are and under which seed keys are hashed, and partition-N.fdbm for each of them.
-// Both are drawn when the directory is new, and stay. The engine's lock on each file keeps a second node out of the directory.
+// The directory has ramp.json, which gives the number of partitions and the seed of the keys' hash, and
+// partition-N.fdbm for each partition. Both values are chosen when the directory is new, and never change. The
+// engine's lock on each file keeps a second node out of the directory.
 //
 // # Threads
 //
-// A partition is served by whoever holds its lock: its thread, which looks for messages as long as there is something to do and for another 20 µs and
-// sleeps then without the lock; a goroutine of the node's process that calls it (Prepare, Commit, Abort, Get), which does only what it has
-// come for; or a thread of its store that has news.
+// The holder of a partition's lock serves it: its thread, which polls for messages as long as there is work and for
+// another 20 µs and then sleeps without the lock; a goroutine of the node's process that calls it (Prepare, Commit,
+// Abort, Get), which serves only its own call; or a thread of its store that has news.
 //
 //  1. Nothing that the partition calls takes the lock of another partition: notes go to a mailbox.
-//  2. Who leaves something that the thread has to do (a note, an answer to a connection, a new connection) wakes it when that is there.
+//  2. A goroutine that leaves work for the thread (a note, an answer to a connection, a new connection) wakes the
+//     thread afterwards.
 //
-// A node of several (Options.Cluster) has a member of each partition's replicas in the place of the partition: see partition.Member for what it does, and
-// package membership for what nodes agree on. Goroutines of the node's process call nothing then: they are clients like others.
+// A node of several (Options.Cluster) has a member of each partition's replicas in place of the partition: see
+// partition.Member, and package membership for what nodes agree on. Goroutines of the node's process cannot call its
+// partitions: they are clients like others.
 package machine

@@ -5,8 +5,8 @@ import (
 	"flashdbm/servers/ramp/protocol"
 )
 
-// Goroutines of the node's process call partitions without messages (ramp.Local). done and each are called by whoever serves the partition then; they
-// take no lock that is held during a call.
+// Goroutines of the node's process call partitions without messages (ramp.Local). The goroutine that serves the
+// partition calls done and each; they take no lock that is held during a call.
 
 // Prepare serves a PREPARE; see partition.Partition.
 func (n *Node) Prepare(number uint32, q *protocol.Prepare, flags protocol.Flags, done func(protocol.Status, protocol.Timestamp)) {

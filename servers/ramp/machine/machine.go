@@ -19,29 +19,32 @@ import (
 	"flashdbm/servers/store"
 )
 
-// Listen is where clients may connect.
+// Listen is an address for clients.
 type Listen struct {
-	Domain fabric.Domain // stays the caller's; it is closed after the node
+	Domain fabric.Domain // belongs to the caller, which closes it after the node
 	Addr   string        // in the form of the domain's provider
-	Public string        // what clients of a table of several nodes are told, such as "shm:/run/flashdbm/n1.sock"
+	Public string        // the address for clients of a table of several nodes, such as "shm:/run/flashdbm/n1.sock"
 }
 
 // Options configure a node.
 type Options struct {
 	Dir        string // for ramp.json and the files; may be empty in memory mode
-	Partitions int    // 0: as many as the directory has, 1 if it is new
+	Partitions int    // 0: as in the directory, 1 if it is new
 	Durability partition.Durability
-	Listen     []Listen                                            // may be empty; slots lie in memory of the first one's domain, so one-sided Reads need a connection through it
-	Memory     int64                                               // bytes of versions per partition; 0: no limit
-	Extent     int                                                 // bytes of a region of versions; 0: 256 MiB
-	MaxFile    int64                                               // bytes of a partition's file; 0: no limit
-	Secret     []byte                                              // what clients have to know; empty: nothing
-	Alloc      func(n int, a fabric.Access) (fabric.Region, error) // of a node without listeners
-	Hides      bool                                                // see partition.HidePending
-	Cluster    *membership.Options                                 // nil: the node is alone
+	// Listen: may be empty; slots are in memory of the first one's domain, so one-sided Reads need a connection
+	// through it
+	Listen  []Listen
+	Memory  int64                                               // bytes of versions per partition; 0: no limit
+	Extent  int                                                 // bytes of a region of versions; 0: 256 MiB
+	MaxFile int64                                               // bytes of a partition's file; 0: no limit
+	Secret  []byte                                              // required of clients; empty: none
+	Alloc   func(n int, a fabric.Access) (fabric.Region, error) // of a node without listeners
+	Hides   bool                                                // see partition.HidePending
+	Cluster *membership.Options                                 // nil: the node is alone
 }
 
-// syncPause is how long async mode leaves between two syncs: with the sync itself, the file is well below a second behind.
+// syncPause is the pause between two syncs in async mode: with the sync itself, the file is well below a second
+// behind.
 const syncPause = 200 * time.Millisecond
 
 // A Node is open until Close.
@@ -61,7 +64,7 @@ type Node struct {
 	err        error
 }
 
-// Open starts a node. The errors of the files come as they are: dbm.ErrLocked if another node has the directory.
+// Open starts a node. It returns the errors of the files unchanged: dbm.ErrLocked if another node has the directory.
 func Open(o Options) (*Node, error) {
 	if o.Dir == "" && o.Durability != partition.Memory {
 		return nil, errors.New("machine: durability async and sync need a directory")
@@ -114,7 +117,7 @@ func (n *Node) open() error {
 	}
 	n.circle = circle.New(n.id.Seed, ids)
 	n.partitions = make([]*runner, n.id.Partitions)
-	for i := range n.partitions { // notes go to those that are not open yet, too
+	for i := range n.partitions { // partitions that are not open yet may receive notes, too
 		n.partitions[i] = &runner{n: n, number: uint32(i), attach: make(chan attachment, 64)}
 	}
 	for _, r := range n.partitions {
@@ -134,7 +137,8 @@ func (n *Node) open() error {
 	return nil
 }
 
-// date returns the clocks at a time: all partitions have the same date, and it is no lower than what any of them has found in its file.
+// date returns the clocks at a time: all partitions have the same date, which is not below the dates that any of them
+// has found in its file.
 func (n *Node) date(now time.Time, least uint64) (mono int64, wall uint64) {
 	mono = int64(now.Sub(n.began))
 	for want := int64(least) - mono/1e6; ; {
@@ -150,7 +154,7 @@ func (n *Node) owner(hash uint64) uint32 {
 	return p
 }
 
-// openPartition opens a partition's file and makes the partition.
+// openPartition opens a partition's file and creates the partition.
 func (n *Node) openPartition(r *runner) error {
 	if err := r.makeGroups(); err != nil {
 		return err
@@ -160,7 +164,8 @@ func (n *Node) openPartition(r *runner) error {
 		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Alloc,
 		Tell: n.tell,
 	}
-	if n.o.Durability != partition.Memory || n.members != nil { // of several nodes each copies from, and goes on with, a file, if only one in memory
+	// in a cluster, each member copies from, and continues with, a file, in memory mode a file in memory
+	if n.o.Durability != partition.Memory || n.members != nil {
 		var err error
 		if r.file, err = r.openFile(r.path()); err != nil {
 			return err
@@ -187,12 +192,13 @@ func (n *Node) openPartition(r *runner) error {
 	return err
 }
 
-// path returns the name of the partition's file.
+// path returns the path of the partition's file.
 func (r *runner) path() string {
 	return filepath.Join(r.n.o.Dir, fmt.Sprintf("partition-%d.fdbm", r.number))
 }
 
-// openFile opens a file of the partition, or makes it. In memory mode it is in memory, and new.
+// openFile opens a file of the partition, and creates it if it does not exist. In memory mode the file is new, and in
+// memory.
 func (r *runner) openFile(path string) (store.VersionFile, error) {
 	if r.n.o.Durability == partition.Memory {
 		return store.OpenMemoryVersions(r.n.o.MaxFile)
@@ -200,12 +206,12 @@ func (r *runner) openFile(path string) (store.VersionFile, error) {
 	return store.OpenVersions(path, r.n.o.MaxFile)
 }
 
-// inherit reads what is not finished from the file.
+// inherit reads the unfinished work from the file.
 func (r *runner) inherit() (store.Inherited, error) {
 	return r.file.Inherit(func(h uint64) bool { return r.n.owner(h) == r.number })
 }
 
-// openStore begins a life of the file. If it cannot, the file is closed.
+// openStore begins a life of the file. If it fails, it closes the file.
 func (r *runner) openStore() (*store.Store, error) {
 	pause := time.Duration(0)
 	if r.n.o.Durability == partition.Async {
@@ -218,7 +224,7 @@ func (r *runner) openStore() (*store.Store, error) {
 	return s, nil
 }
 
-// tell gives a note to a partition, on this node or another one.
+// tell sends a note to a partition, on this node or another one.
 func (n *Node) tell(to uint32, note partition.Note) {
 	r := n.partitions[to]
 	if n.members == nil || r.copy.Serves() != 0 {
@@ -228,10 +234,10 @@ func (n *Node) tell(to uint32, note partition.Note) {
 	n.members.Tell(to, note.Append(nil))
 }
 
-// Table returns the seed of the hash of keys, and how many partitions there are. It does not change.
+// Table returns the seed of the hash of keys, and the number of partitions. Both are immutable.
 func (n *Node) Table() (seed uint64, partitions uint32) { return n.id.Seed, uint32(n.id.Partitions) }
 
-// Addrs returns where the node listens, in the order of Options.Listen.
+// Addrs returns the addresses of the listeners, in the order of Options.Listen.
 func (n *Node) Addrs() (list []string) {
 	for _, l := range n.listeners {
 		list = append(list, l.Addr())
@@ -239,7 +245,7 @@ func (n *Node) Addrs() (list []string) {
 	return list
 }
 
-// Err returns why a partition serves nothing any more, nil while all serve.
+// Err returns why partitions no longer serve, nil while all serve.
 func (n *Node) Err() error {
 	var all error
 	for _, r := range n.partitions {
@@ -253,16 +259,16 @@ func (n *Node) Err() error {
 	return all
 }
 
-// Status is what a node is and does.
+// Status describes a node.
 type Status struct {
 	Durability string            `json:"durability"`
 	Node       string            `json:"node,omitempty"`     // its name in records, of one of several
-	Replicas   int               `json:"replicas,omitempty"` // copies that each partition shall have
-	Drained    bool              `json:"drained,omitempty"`  // the node shall have no partitions
+	Replicas   int               `json:"replicas,omitempty"` // copies that each partition should have
+	Drained    bool              `json:"drained,omitempty"`  // the node should have no partitions
 	Partitions []partition.Stats `json:"partitions"`
 }
 
-// Status returns the node's. Any goroutine may ask.
+// Status returns the node's status. Any goroutine may call it.
 func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
 	if n.members != nil {
@@ -276,7 +282,8 @@ func (n *Node) Status() Status {
 	return s
 }
 
-// Close ends all connections, brings what was acknowledged to the files, and closes them. A second call does nothing.
+// Close ends all connections, writes acknowledged transactions to the files, and closes them. A second call does
+// nothing.
 func (n *Node) Close() error {
 	n.closed.Do(func() {
 		n.stop()

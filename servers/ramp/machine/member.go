@@ -15,12 +15,12 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// checkCluster returns what is wrong with the options of a node that is one of several.
+// checkCluster returns what is wrong with the options of a node in a cluster.
 func (o *Options) checkCluster() error {
 	return o.Cluster.Check()
 }
 
-// join makes the node one of a cluster. The listeners are there.
+// join makes the node one of a cluster. The listeners have been opened.
 func (n *Node) join() error {
 	last := len(n.o.Listen) - 1
 	s := membership.Site{Peers: n.o.Listen[last].Domain, PeerAddr: n.listeners[last].Addr(), Secret: n.o.Secret}
@@ -45,22 +45,22 @@ func (n *Node) join() error {
 	return err
 }
 
-// Leave hands over what this node serves and has the others go on without it, so that nobody waits when it is closed. Where nobody can take over
-// it does nothing.
+// Leave hands over the partitions that this node serves and makes the other nodes go on without it, so that no client
+// waits when the node is closed. If no other node can take over, it does nothing.
 func (n *Node) Leave(ctx context.Context) {
 	if n.members != nil {
 		n.members.Leave(ctx)
 	}
 }
 
-// become makes the partition one of several replicas, which follows nobody yet.
+// become makes the partition a replica that follows no primary yet.
 func (r *runner) become(o partition.Options) error {
 	n := r.n
 	last := len(n.o.Listen) - 1
 	d := n.o.Listen[last].Domain
 	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[last]], r.hand)
 	if n.o.Durability != partition.Memory {
-		os.Remove(r.copyPath()) // it was not whole when the last life ended
+		os.Remove(r.copyPath()) // it was partial when the last life ended
 	}
 	st := r.store.State()
 	var terms []replica.Term
@@ -85,7 +85,7 @@ func (r *runner) become(o partition.Options) error {
 		mode = replica.Strict
 	}
 	if o.Durability == partition.Memory {
-		o.Durability = partition.Async // of a file that is in memory
+		o.Durability = partition.Async // of a file in memory
 	}
 	m, err := partition.NewMember(partition.MemberOptions{
 		Options: o, Mode: mode, Log: log, Self: n.members.Self(), MinInSync: n.members.Config().MinInSync, Ended: n.members.Ended(r.number), Memory: d,
@@ -111,10 +111,10 @@ func (r *runner) raw() (mono int64, wall uint64) {
 	return int64(r.read.Sub(r.n.began)), uint64(r.read.UnixMilli())
 }
 
-// copyPath is where a copy is made until it is whole.
+// copyPath is the path of a copy until it is whole.
 func (r *runner) copyPath() string { return r.path() + ".copy" }
 
-// fresh gives the partition an empty file for a copy. What it had is kept until the copy is whole.
+// fresh gives the partition an empty file for a copy. The old file is kept until the copy is whole.
 func (r *runner) fresh() (*store.Store, error) {
 	if err := r.store.Discard(); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (r *runner) keep() error {
 	return store.Replace(r.copyPath(), r.path())
 }
 
-// hand has the partition's thread do something; false: the node is being closed.
+// hand passes a function to the partition's thread; false: the node is being closed.
 func (r *runner) hand(do func()) bool {
 	select {
 	case r.attach <- attachment{do: do}:
@@ -157,7 +157,7 @@ func (r *runner) hand(do func()) bool {
 	}
 }
 
-// peerShard returns a partition that another node asks for, and the group for its connection.
+// peerShard returns the function that finds the partition for another node's connection, and the connection's group.
 func (n *Node) peerShard(index int) func(number uint32) (*membership.Copy, *wire.Group) {
 	return func(number uint32) (*membership.Copy, *wire.Group) {
 		if int64(number) >= int64(len(n.partitions)) {

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// spinTime is how long a partition that finds nothing to do goes on looking before it sleeps. A client that sends within it is
-	// answered in a fraction of a microsecond; waking takes some ten. While it spins it takes a processor.
+	// spinTime is how long a partition that finds nothing to do polls before it sleeps. A client that sends within
+	// this time is answered in a fraction of a microsecond; waking takes some ten. Polling occupies a processor.
 	spinTime = 20 * time.Microsecond
-	// checkEvery is how often a busy partition looks after its connections' ends.
+	// checkEvery is the interval at which a busy partition checks its connections.
 	checkEvery = 50 * time.Millisecond
-	// idleLook is the longest sleep, after which a thread looks in any case.
+	// idleLook is the longest sleep of a thread.
 	idleLook = 200 * time.Millisecond
-	// groupOps is how many operations all connections of a partition may have under way together.
+	// groupOps is the most operations that all connections of a partition together have under way.
 	groupOps = 1 << 16
 )
 
@@ -32,9 +32,9 @@ type runner struct {
 	n       *Node
 	number  uint32
 	p       served
-	alone   *partition.Partition // p; nil if the node is one of several
-	copy    *membership.Copy     // nil if it is not
-	file    store.VersionFile    // nil in memory mode, as store
+	alone   *partition.Partition // p, if the node is alone; else nil
+	copy    *membership.Copy     // nil if the node is alone
+	file    store.VersionFile    // nil in memory mode without a cluster, as store
 	store   *store.Store
 	groups  []*wire.Group
 	groupOf []int // by listener
@@ -42,17 +42,18 @@ type runner struct {
 	attach  chan attachment
 	stopped atomic.Bool
 	started bool
-	counted bool // the thread has had clients, so it has a processor of Go's of its own
+	counted bool // the thread has had clients, so GOMAXPROCS was raised for it
 	done    sync.WaitGroup
 
-	// own makes its holder the one who serves the partition. p, groups and read are the holder's. No other lock but mailMu is taken while it is held.
+	// The holder of own serves the partition, and uses p, groups and read. While own is held, no lock but mailMu is
+	// taken.
 	own  sync.Mutex
-	read time.Time // the clock as it was read last
+	read time.Time // the clock, as last read
 
 	mailMu sync.Mutex // guards mails; no other lock is taken while it is held
 	mails  []partition.Note
-	posted atomic.Bool   // there is something in mails
-	bell   chan struct{} // of a node without listeners: the thread sleeps on it
+	posted atomic.Bool   // mails is not empty
+	bell   chan struct{} // in a node without listeners: the thread sleeps on it
 }
 
 // A served is the partition, or this node's member of its replicas.
@@ -68,12 +69,12 @@ type served interface {
 	Close() error
 }
 
-// An attachment is a connection on its way to the partition's thread.
+// An attachment is something for the partition's thread: a new connection or a function.
 type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
 	greeting partition.Greeting
-	do       func() // something else that the thread has to do
+	do       func() // a function for the thread to call
 }
 
 // makeGroups makes one group for each domain.
@@ -136,12 +137,12 @@ func (r *runner) mail(n partition.Note) {
 	r.mails = append(r.mails, n)
 	first := !r.posted.Swap(true)
 	r.mailMu.Unlock()
-	if first { // else the thread was woken for an earlier one, and has not looked yet
+	if first { // else the thread was woken for an earlier note, and has not checked yet
 		r.wake()
 	}
 }
 
-// hear gives the partition its notes.
+// hear passes the notes to the partition.
 func (r *runner) hear() bool {
 	if !r.posted.Load() {
 		return false
@@ -189,7 +190,7 @@ func (r *runner) run() {
 	}
 }
 
-// yield lets those go ahead who wait for the partition. Without it they would wait until the thread sleeps.
+// yield lets goroutines that wait for the partition go first. Without it they would wait until the thread sleeps.
 func (r *runner) yield() {
 	r.own.Unlock()
 	r.own.Lock()
@@ -211,7 +212,7 @@ func (r *runner) sweep() (worked bool) {
 	return worked
 }
 
-// processors guards the number of Go's processors.
+// processors guards the value of GOMAXPROCS.
 var processors sync.Mutex
 
 func addProcessors(n int) {
@@ -220,7 +221,7 @@ func addProcessors(n int) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
-// take gives new connections to their group and the partition.
+// take adds new connections to their group and the partition, and runs functions for the thread.
 func (r *runner) take() {
 	for {
 		select {
@@ -250,7 +251,7 @@ func (r *runner) arm() bool {
 	return ready && len(r.attach) == 0 && !r.posted.Load()
 }
 
-// sleep lets go of the partition until a peer notifies the thread, somebody wakes it, or the time is over.
+// sleep releases the partition until a peer notifies the thread, the thread is woken, or d has passed.
 func (r *runner) sleep(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	for _, s := range r.others {
@@ -272,10 +273,10 @@ func (r *runner) sleep(d time.Duration) {
 	}
 }
 
-// stored is called when the store has something for the partition. If the thread sleeps the store's thread serves the partition itself: between the end of a sync
-// and the answers that waited for it there is no wake-up.
+// stored is called when the store has something for the partition. If the thread sleeps, the store's thread serves
+// the partition itself, so there is no wake-up between the end of a sync and the answers that waited for it.
 func (r *runner) stored() {
-	if !r.started || r.copy != nil || !r.own.TryLock() { // what goes to other nodes is the thread's
+	if !r.started || r.copy != nil || !r.own.TryLock() { // only the thread sends to other nodes
 		r.wake()
 		return
 	}
@@ -285,15 +286,15 @@ func (r *runner) stored() {
 	}
 	r.p.Step()
 	if r.p.Connections() > 0 {
-		r.wake() // completions of what was sent are the thread's
+		r.wake() // the thread handles the completions of what was sent
 	}
 }
 
-// call does something with the partition, for a goroutine of this process.
+// call runs a function on the partition, for a goroutine of this process.
 func (r *runner) call(do func(p *partition.Partition)) bool {
 	p := r.alone
 	if p == nil {
-		return false // whoever asks is to ask the primary, by messages
+		return false // the caller has to ask the primary, by messages
 	}
 	r.own.Lock()
 	if r.stopped.Load() {
@@ -320,7 +321,7 @@ func (r *runner) call(do func(p *partition.Partition)) bool {
 	return true
 }
 
-// stopThread ends the thread; nobody serves the partition afterwards.
+// stopThread ends the thread. Nothing serves the partition afterwards.
 func (r *runner) stopThread() {
 	if !r.started {
 		return
@@ -328,7 +329,7 @@ func (r *runner) stopThread() {
 	r.stopped.Store(true)
 	r.wake()
 	r.done.Wait()
-	r.take() // what is still on its way is closed with the partition
+	r.take() // attachments under way are closed with the partition
 	if r.counted {
 		addProcessors(-1)
 	}

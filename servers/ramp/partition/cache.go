@@ -9,8 +9,8 @@ import (
 	"flashdbm/servers/store"
 )
 
-// The mark of a slot says whether CLOCK may take it: bit 0 is set by each use, the others are the low bits of the entry after which the file
-// has the version as committed. markKept stands for an entry that there is not yet.
+// The mark of a slot says whether CLOCK may evict it: each use sets bit 0, and the others are the low bits of the
+// entry after which the file has the version as committed. markKept stands for an entry that does not exist yet.
 const (
 	markUsed = 1
 	markKept = 1<<32 - 2
@@ -28,7 +28,7 @@ type parked struct {
 	missing int
 	run     func()
 	fail    func(s protocol.Status)
-	pins    []*versions // of keys that stay known until it has run
+	pins    []*versions // of keys that stay known until the request has run
 	failed  bool
 }
 
@@ -37,7 +37,7 @@ func (p *Partition) park(run func(), fail func(s protocol.Status)) *parked {
 	return &parked{run: run, fail: fail}
 }
 
-// resume counts one off for all that wait here, and runs those that wait for nothing else.
+// resume counts one wait off for all requests in the list, and runs those that wait for nothing else.
 func (p *Partition) resume(list *[]*parked) {
 	all := *list
 	*list = nil
@@ -58,8 +58,8 @@ func (p *Partition) unpin(w *parked) {
 	}
 }
 
-// await keeps a key in memory until the request has run, and asks the file for it if it is not there. Keys that are there are kept, too: else two keys of the request
-// could evict each other for ever.
+// await keeps a key in memory until the request has run, and fetches it from the file if it is not there. Keys that
+// are there are kept, too: otherwise two keys of the request could evict each other for ever.
 func (p *Partition) await(h uint64, key []byte, w *parked) {
 	_, known := p.latest(h, key)
 	x := p.versionsOf(h, key)
@@ -77,7 +77,7 @@ func (p *Partition) await(h uint64, key []byte, w *parked) {
 	}
 }
 
-// arrivals takes what the file has brought.
+// arrivals handles the answers of the store.
 func (p *Partition) arrivals() (worked bool) {
 	if p.o.Store == nil {
 		return false
@@ -86,7 +86,7 @@ func (p *Partition) arrivals() (worked bool) {
 		p.brought = append(p.brought, p.o.Store.Fetches()...)
 	}
 	for len(p.brought) > 0 && p.failed == nil {
-		if !p.arrived(&p.brought[0]) { // until there is room
+		if !p.arrived(&p.brought[0]) { // wait until there is room
 			if p.fullSince == 0 {
 				p.fullSince = p.now
 			}
@@ -106,8 +106,9 @@ func (p *Partition) arrivals() (worked bool) {
 	return worked
 }
 
-// failLarge fails a request that keeps other keys in memory while it waits for what there is no room for: with others it may need more than there is, so none of
-// them would ever go on. Its client asks for fewer keys at once. It reports whether there was one.
+// failLarge fails a request that keeps other keys in memory while it waits for a key for which there is no room:
+// several such requests may together need more memory than there is, and none of them could go on. The client then
+// asks for fewer keys at once. failLarge reports whether there was such a request.
 func (p *Partition) failLarge() bool {
 	for i := range p.brought {
 		for _, w := range p.active[string(p.brought[i].Key)].parked {
@@ -123,7 +124,8 @@ func (p *Partition) failLarge() bool {
 	return false
 }
 
-// arrived puts a fetched version into its slot, and lets go on what has waited for it. It returns false if there is no room.
+// arrived puts a fetched version into its slot, and resumes the requests that have waited for it. It returns false if
+// there is no room.
 func (p *Partition) arrived(f *store.Fetched) bool {
 	if f.Found && !p.load(&store.Version{TS: f.Version, Hash: f.Hash, Flags: f.Flags, Key: f.Key, Value: f.Value, Older: f.Older}) {
 		return false
@@ -135,8 +137,9 @@ func (p *Partition) arrived(f *store.Fetched) bool {
 	return true
 }
 
-// load puts the newest committed version that the file has of a key into a slot, and has the file drop the older ones, which a crash has left
-// there: else one of them would be the newest once this one is dropped. It returns false if there is no room.
+// load puts the newest committed version that the file has of a key into a slot, and makes the file drop older ones,
+// which a crash has left there: otherwise one of them would be the newest once this one is dropped. It returns false
+// if there is no room.
 func (p *Partition) load(v *store.Version) bool {
 	at, err := p.room(guard.Size(len(v.Key), len(v.Value)))
 	if err != nil {
@@ -146,7 +149,7 @@ func (p *Partition) load(v *store.Version) bool {
 	return true
 }
 
-// loadAt does that with a block.
+// loadAt does what load does, with a given block.
 func (p *Partition) loadAt(v *store.Version, at arena.Place) {
 	b := p.arena.Bytes(at)[:guard.Size(len(v.Key), len(v.Value))]
 	guard.Show(b, guard.Build(b, &guard.Item{Flags: v.Flags, Version: v.TS, Key: v.Key, Value: v.Value}))
@@ -169,7 +172,7 @@ func (p *Partition) loadAt(v *store.Version, at arena.Place) {
 	p.arena.SetMark(at, markOf(p.seq)|markUsed)
 }
 
-// room returns a block for an item of n bytes. If there is none, slots that the file has make room.
+// room returns a block for an item of n bytes. If none is free, it evicts slots that the file has.
 func (p *Partition) room(n int) (arena.Place, error) {
 	at, err := p.arena.Alloc(n)
 	if p.o.Store == nil {
@@ -184,8 +187,8 @@ func (p *Partition) room(n int) (arena.Place, error) {
 	return at, err
 }
 
-// roomBeyond returns a block for what the last life has left, above the limit of memory if need be: else a table could not be opened with the memory
-// that it had.
+// roomBeyond returns a block for a version left from the last life, above the limit of memory if necessary: otherwise
+// a table could not be opened with the memory that it had.
 func (p *Partition) roomBeyond(n int) (arena.Place, error) {
 	at, err := p.arena.Alloc(n)
 	if errors.Is(err, arena.ErrFull) {
@@ -194,7 +197,8 @@ func (p *Partition) roomBeyond(n int) (arena.Place, error) {
 	return at, err
 }
 
-// evict gives up slots that were not used since the hand was there last, until so many bytes are free. It reports whether there were any.
+// evict gives up slots that were not used since the hand last passed, until at least bytes bytes are free. It reports
+// whether there were any.
 func (p *Partition) evict(bytes int) bool {
 	freed := 0
 	for range 3 * p.table.Buckets() {

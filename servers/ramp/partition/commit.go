@@ -27,8 +27,8 @@ func (p *Partition) Commit(d protocol.Transaction, done func(protocol.Status)) {
 	}
 }
 
-// Abort serves an ABORT: a partition has refused the transaction. One that is committed stays so. A timestamp that is far ahead is not remembered: it would
-// raise the floor above all dates to come.
+// Abort serves an ABORT: a partition has refused the transaction. A committed transaction stays committed. A
+// timestamp that is far ahead is not remembered: it would raise the floor above all future dates.
 func (p *Partition) Abort(d protocol.Transaction, done func(protocol.Status)) {
 	t := p.txns[d.TS]
 	switch {
@@ -36,14 +36,14 @@ func (p *Partition) Abort(d protocol.Transaction, done func(protocol.Status)) {
 		done(protocol.StatusUnavailable)
 		return
 	case t == nil && d.TS > p.floor && d.TS.Milli() <= p.time+clockWindow+uint64(refusalTime/1e6):
-		p.refuse(d.TS, d.Client, nil) // a later one is refused by its date for longer than a PREPARE may be on its way
+		p.refuse(d.TS, d.Client, nil) // a later one is refused by its date for longer than a PREPARE may be under way
 	case t != nil && t.client == d.Client && t.state == prepared:
 		p.abort(t)
 	}
 	done(protocol.StatusOK)
 }
 
-// commit shows the versions of a prepared transaction.
+// commit makes the versions of a prepared transaction visible.
 func (p *Partition) commit(t *txn) {
 	for i := range t.items {
 		p.install(t, &t.items[i])
@@ -55,8 +55,8 @@ func (p *Partition) commit(t *txn) {
 	p.finish(t)
 }
 
-// settle tells the file of the commit, if it may know. In sync mode all partitions have synced the PREPARE before anybody commits. In async mode
-// they have to say so (invariant 10).
+// settle records the commit in the file, if that is allowed. In sync mode all partitions have synced the PREPARE
+// before any commits. In async mode they have to say so first (invariant 10).
 func (p *Partition) settle(t *txn) {
 	if t.settled != 0 {
 		return
@@ -84,7 +84,7 @@ func (p *Partition) settle(t *txn) {
 	}
 }
 
-// install makes the transaction's version of a key the one in the slot, if it is the newest.
+// install puts the transaction's version of a key into the slot, if it is the newest.
 func (p *Partition) install(t *txn, k *preparedItem) {
 	x := k.versions
 	i := find(x.prepared, t.ts)
@@ -115,7 +115,7 @@ func (p *Partition) install(t *txn, k *preparedItem) {
 	p.newest(x, slot)
 }
 
-// show makes the item at a place one that Reads accept.
+// show makes the item at a place valid for Reads.
 func (p *Partition) show(at arena.Place) {
 	b := guard.Bytes(p.arena.Bytes(at))
 	it := guard.Parse(b)
@@ -125,7 +125,7 @@ func (p *Partition) show(at arena.Place) {
 	guard.Show(b, guard.Build(b, &it))
 }
 
-// exchange puts the item at place into the slot, and what the slot had to place. It does nothing if one of them does not fit.
+// exchange swaps the items of slot and place. It does nothing if one of them does not fit.
 func (p *Partition) exchange(slot, place arena.Place) bool {
 	s, b := p.arena.Bytes(slot), p.arena.Bytes(place)
 	old, fresh := guard.Bytes(s), guard.Bytes(b)
@@ -142,7 +142,7 @@ func (p *Partition) exchange(slot, place arena.Place) bool {
 	return true
 }
 
-// newest is called when a version is in its slot. Until the file knows of the commit the slot is not evicted.
+// newest is called when a version is in its slot. Until the file has the commit, the slot is not evicted.
 func (p *Partition) newest(x *versions, slot arena.Place) {
 	p.arena.SetMark(slot, markKept)
 	it := p.item(slot)
@@ -161,7 +161,7 @@ func (p *Partition) overtake(x *versions, v version) {
 	p.overtaken.add(p.now+versionTime, overtakenVersion{x, v.ts})
 }
 
-// abort forgets the versions of a prepared transaction, and refuses its timestamp from now on.
+// abort discards the versions of a prepared transaction, and refuses its timestamp from now on.
 func (p *Partition) abort(t *txn) {
 	var changes []store.Change
 	for i := range t.items {
@@ -181,7 +181,7 @@ func (p *Partition) abort(t *txn) {
 	p.resume(&t.parked)
 }
 
-// refuse notes that a transaction that is not prepared here never will be.
+// refuse records that a transaction that is not prepared here never will be.
 func (p *Partition) refuse(ts Timestamp, client uint64, hashes []uint64) *txn {
 	t := &txn{ts: ts, client: client, state: refused, hashes: hashes, since: p.now}
 	p.txns[ts] = t

@@ -8,7 +8,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// Conn is what the partition needs of a connection; see package wire.
+// Conn is the part of a connection that the partition needs; see package wire.
 type Conn interface {
 	Begin(max int) ([]byte, error)
 	End(h *wire.Header, body []byte)
@@ -18,14 +18,14 @@ type Conn interface {
 	Close() error
 }
 
-// A conn is a connection, and answers that are on their way out.
+// A conn is a connection and its outgoing answers.
 type conn struct {
 	Conn
 	denied bool // AUTH has to come first
 	proof  [protocol.ProofSize]byte
-	held   []heldAnswer // for which the peer has no room yet: nothing is received before they are gone
+	held   []heldAnswer // answers for which the peer has no room: nothing is received before they are sent
 	ended  bool
-	locked bool // it has asked for locks
+	locked bool // the client has asked for locks
 }
 
 type heldAnswer struct {
@@ -33,7 +33,7 @@ type heldAnswer struct {
 	body []byte
 }
 
-// Greeting is what a connection's hello has said.
+// Greeting has the fields of a connection's hello.
 type Greeting struct {
 	Auth  bool                     // AUTH has to come first,
 	Proof [protocol.ProofSize]byte // with this proof
@@ -44,10 +44,10 @@ func (p *Partition) Attach(c Conn, g Greeting) {
 	p.conns = append(p.conns, &conn{Conn: c, denied: g.Auth, proof: g.Proof})
 }
 
-// Connections returns how many connections the partition has.
+// Connections returns the number of connections.
 func (p *Partition) Connections() int { return len(p.conns) }
 
-// receive serves up to 16 messages of each connection.
+// receive serves up to pollsPerConn messages of each connection.
 func (p *Partition) receive() (worked bool) {
 	n, ended := len(p.conns), false
 	for i := range n {
@@ -93,14 +93,14 @@ func (p *Partition) dropEnded() {
 	p.first = 0
 }
 
-// flush sends what was held back, and all that has been answered.
+// flush sends answers that were held back, and all new answers.
 func (p *Partition) flush() (worked bool) {
 	p.owes = false
 	for _, c := range p.conns {
 		for len(c.held) > 0 && !c.ended {
 			a := &c.held[0]
 			b, err := c.Begin(len(a.body))
-			if err != nil {
+			if err != nil { // ErrAgain, or the connection has ended, which receive notices
 				break // ErrAgain, or the connection has ended, which receive finds
 			}
 			c.End(&a.h, append(b, a.body...))
@@ -113,7 +113,7 @@ func (p *Partition) flush() (worked bool) {
 	return worked
 }
 
-// holding says whether answers wait for room at a peer. Nobody wakes the partition when there is room.
+// holding reports whether answers wait for room at a peer. Nothing wakes the partition when there is room.
 func (p *Partition) holding() bool {
 	return slices.ContainsFunc(p.conns, func(c *conn) bool { return len(c.held) > 0 && !c.ended })
 }
@@ -121,14 +121,14 @@ func (p *Partition) holding() bool {
 // Owes reports whether answers to connections wait for the next Step.
 func (p *Partition) Owes() bool { return p.owes }
 
-// A reply is where an answer goes.
+// A reply is the destination of an answer.
 type reply struct {
 	c  *conn
 	id uint64
 	op protocol.Op
 }
 
-// send answers with a body that is in memory of its own, or of the caller.
+// send sends an answer. It keeps no reference to body.
 func (p *Partition) send(r reply, s protocol.Status, body []byte) {
 	c := r.c
 	if c.ended {
@@ -235,7 +235,8 @@ func (p *Partition) decision(r reply, d protocol.Transaction) {
 	}
 }
 
-// answering returns what makes the answer to a GET of so many keys. Values for which it has no room are left out.
+// answering returns the functions that build and send the answer to a GET of keys keys. Values for which the answer
+// has no room are left out.
 func (p *Partition) answering(r reply, keys int) (each func(int, *protocol.Version), done func(protocol.Status)) {
 	var out []byte
 	each = func(i int, v *protocol.Version) {

@@ -7,7 +7,7 @@ import (
 	"flashdbm/servers/store"
 )
 
-// An overtakenVersion is among the old ones of its key, which are active for as long as it is.
+// An overtakenVersion is an old version of its key. The key's versions are active while it exists.
 type overtakenVersion struct {
 	x  *versions
 	ts Timestamp
@@ -19,7 +19,7 @@ type removedKey struct {
 	ts   Timestamp
 }
 
-// passing does what time has brought.
+// passing does the work that is due by time.
 func (p *Partition) passing() (worked bool) {
 	if p.failed != nil {
 		return false
@@ -56,7 +56,7 @@ func (p *Partition) passing() (worked bool) {
 			break
 		}
 		worked = true
-		if ts.Milli() > p.time { // the floor stays below what clients use
+		if ts.Milli() > p.time { // the floor stays below the timestamps that clients use
 			p.refused.add(p.now+refusalTime, ts)
 			continue
 		}
@@ -66,13 +66,13 @@ func (p *Partition) passing() (worked bool) {
 	return worked
 }
 
-// unsettled reports whether the file does not know of the commit yet.
+// unsettled reports whether the file does not have the commit yet.
 func (p *Partition) unsettled(ts Timestamp) bool {
 	t := p.txns[ts]
 	return t != nil && t.settled == 0
 }
 
-// drop forgets an overtaken version.
+// drop discards an overtaken version.
 func (p *Partition) drop(v *overtakenVersion) {
 	x := v.x
 	i := find(x.old, v.ts)
@@ -90,7 +90,7 @@ func (p *Partition) drop(v *overtakenVersion) {
 	}
 }
 
-// forgetRemove forgets that a key was removed. What comes later with an older timestamp is refused, by the floor.
+// forgetRemove forgets that a key was removed. From then on the floor refuses older timestamps.
 func (p *Partition) forgetRemove(k *removedKey) {
 	place, ok := p.table.Find(k.hash, k.key)
 	if !ok || Timestamp(p.item(arena.Place(place)).Version) != k.ts {
@@ -104,7 +104,7 @@ func (p *Partition) forgetRemove(k *removedKey) {
 	p.raise(k.ts, store.DropVersion(k.hash, k.key, uint64(k.ts)))
 }
 
-// raise makes the floor no lower than a timestamp. The changes are what is forgotten with it.
+// raise raises the floor to a timestamp. The changes delete what is forgotten with it.
 func (p *Partition) raise(ts Timestamp, forgotten ...store.Change) {
 	p.floor = max(p.floor, ts)
 	p.entry(append(forgotten, store.PutFloor(uint64(p.floor)))...)

@@ -7,10 +7,11 @@ import (
 	"flashdbm/servers/ramp/protocol"
 )
 
-// Strict two-phase locking with wait-die, the baseline that the papers compare RAMP with: a lock for each key, shared or exclusive, and a queue.
-// A transaction that asks for a lock which a younger one has waits; an older one has it: the transaction dies, and begins anew with its
-// timestamp. So nobody waits for an older transaction, and no circle of waiting arises; of two clients' transactions with the same timestamp one counts as the older one. Locks are in memory: they end with the client's
-// connection, as two-phase locking without a client that lives cannot do anything else.
+// Strict two-phase locking with wait-die is the baseline to which the papers compare RAMP: a lock for each key,
+// shared or exclusive, and a queue. A transaction that asks for a lock which a younger one has waits; if an older one
+// has it, the transaction dies, and starts again with its timestamp. So no transaction waits for an older one, and
+// waits never form a cycle; of two transactions with the same timestamp, one counts as older. Locks are in memory and
+// end with the client's connection, because two-phase locking cannot proceed without a live client.
 
 type lockTable struct{ keys map[string]*lock }
 
@@ -18,7 +19,7 @@ func (l *lockTable) init() { l.keys = map[string]*lock{} }
 
 type lock struct {
 	holders []holder
-	queue   []*lockWait // in the order in which they came
+	queue   []*lockWait // in the order of arrival
 }
 
 type holder struct {
@@ -34,8 +35,9 @@ type lockWait struct {
 	die   func()
 }
 
-// Lock takes locks of keys one after the other, then answers with their newest versions. The transaction dies at the first that an older one
-// has. A key with a prepared version is waited for: its writer has lost its locks with its connection, and was to change all of its keys or none.
+// Lock takes locks of keys one after another, then answers with their newest versions. The transaction dies at the
+// first lock that an older one has. It waits for the outcome of prepared versions of its keys: their writer has lost
+// its locks with its connection, and has to change all of its keys or none.
 func (p *Partition) Lock(c *conn, q *protocol.Lock, exclusive bool, each func(i int, v *protocol.Version), done func(protocol.Status)) {
 	keys := make([][]byte, len(q.Keys))
 	get := &protocol.Get{}
@@ -56,7 +58,7 @@ func (p *Partition) Lock(c *conn, q *protocol.Lock, exclusive bool, each func(i 
 	next(0)
 }
 
-// take gives the lock to the transaction, or has it wait, or die. It returns true if the transaction has it.
+// take gives the lock to the transaction, or makes it wait, or die. It returns true if the transaction has the lock.
 func (l *lockTable) take(key []byte, h holder, grant, die func()) bool {
 	x := l.keys[string(key)]
 	if x == nil {
@@ -75,8 +77,8 @@ func (l *lockTable) take(key []byte, h holder, grant, die func()) bool {
 	return false
 }
 
-// fits reports whether the transaction may have the lock beside those that have it, and whether one of those, or of those that wait
-// before it, is older.
+// fits reports whether the transaction may share the lock with its holders, and whether a conflicting holder, or one
+// that waits before it, is older.
 func (x *lock) fits(h *holder) (fits, older bool) {
 	fits = true
 	look := func(o *holder) {
@@ -97,13 +99,13 @@ func (x *lock) fits(h *holder) (fits, older bool) {
 func (x *lock) hold(h holder) {
 	if i := slices.IndexFunc(x.holders, func(o holder) bool { return o.Transaction == h.Transaction }); i >= 0 {
 		x.holders[i].exclusive = x.holders[i].exclusive || h.exclusive
-		x.holders[i].conn = h.conn // the end of another one does not end the lock
+		x.holders[i].conn = h.conn // the end of another connection does not end the lock
 		return
 	}
 	x.holders = append(x.holders, h)
 }
 
-// release takes back the locks that match, those that are waited for too, and gives them to who waits.
+// release releases the locks that match, removes matching waiters, and grants the locks to transactions that wait.
 func (l *lockTable) release(match func(*holder) bool) {
 	var granted []func()
 	for key, x := range l.keys {
@@ -119,7 +121,7 @@ func (l *lockTable) release(match func(*holder) bool) {
 	}
 }
 
-// serve gives the lock to those at the head of the queue that may have it.
+// serve grants the lock to waiters at the head of the queue.
 func (x *lock) serve() (granted []func()) {
 	for len(x.queue) > 0 {
 		w := x.queue[0]

@@ -13,78 +13,86 @@ import (
 
 // MemberOptions configure a member of a partition's replicas.
 type MemberOptions struct {
-	// Options are those of the partition while this member reigns. Durability is Sync or Async: there is a file, if only one in memory. Term and Inherited are the
-	// reign's.
+	// Options are those of the partition while this member reigns. Durability is Sync or Async, because there always
+	// is a file, possibly in memory. Each reign sets Term and Inherited.
 	Options
-	Mode      replica.Mode // when an entry counts: Synced with Sync, and only then
+	Mode      replica.Mode // when an entry is committed: Synced exactly with Sync
 	Log       *replica.Log
 	Self      string // the member's name in records
-	MinInSync int    // fewer members in the set: nothing is prepared
-	Ended     uint64 // the term that the record had when this life began: it does not go on in it
+	MinInSync int    // with fewer members in the set, nothing is prepared
+	Ended     uint64 // the record's term when this life began: the life does not reign in it
 	Memory    replica.Allocator
-	// Inherit reads from the file what is not finished. Fresh returns an empty store for a copy, in place of the one that there is, and Keep makes it what
-	// the next life will open.
+	// Inherit reads the unfinished work from the file. Fresh returns an empty store for a copy, in place of the
+	// present store. Keep makes it the one that the next life opens.
 	Inherit func() (store.Inherited, error)
 	Fresh   func() (*store.Store, error)
 	Keep    func() error
-	// Places returns the map that clients are told.
+	// Places returns the map for clients.
 	Places func() []byte
-	// Raw returns the same monotonic clock as Clock, and the date as the machine has it, which jumps when the machine was suspended.
+	// Raw returns the same monotonic clock as Clock, and the machine's own date, which jumps when the machine was
+	// suspended.
 	Raw func() (mono int64, wall uint64)
 }
 
-// A Member is a partition with replicas, on one node. As a secondary it brings the primary's entries to its file, and nothing else. When it becomes the
-// primary, a Partition begins on that file as it would after a restart; when it is deposed, that Partition ends. One thread uses it.
+// A Member is a partition with replicas, on one node. As a secondary it only writes the primary's entries to its
+// file. When it becomes the primary, a Partition begins on that file as it would after a restart; when it is deposed,
+// that Partition ends. One thread uses it.
 //
-// Invariants, beside those of packages replica and of a Partition alone:
+// Invariants, in addition to those of package replica and of a Partition alone:
 //
-//  1. An entry is the changes that it makes to the file. So all members that have the same entries have the same records, and a new primary knows what its
-//     predecessor had prepared, committed, refused, and forgotten.
-//  2. What rests on an entry is told when the entry is committed: all members have synced it, in sync mode; their rings have it, or they have merged it, in
-//     async mode. A COMMIT is shown before its own entry is committed: all partitions have the PREPARE by then, at all their members, so whoever reigns next
-//     commits the transaction before it shows one of its keys.
-//  3. What rests on no entry, but on what the partition has or lacks, is told within tenure, by the clock as it is read behind the question: values, and
-//     that a transaction is forgotten since all partitions have it. A primary that was deposed and does not know it lacks what was prepared since.
-//  4. A new reign serves no PREPARE below a version that it has inherited as prepared: that may have been acknowledged.
-//  5. The items of a reign are in memory of its own, which ends with it. Reads of it count until its tenure ends, and no later reign serves before that.
-//  6. Notes go to the primary of a partition as far as it is known, and may be lost with it. A transaction asks again.
-//  7. In async mode the log learns of a COMMIT when all partitions have synced the PREPARE at all their members, and a member that joins has synced what was
-//     durable before. So if all members of all partitions end, no file has a part of a transaction as committed that another partition has lost.
-//  8. In async mode the end of all members of one partition loses entries that others rest on. That ends the life of the table: no partition goes on in the next
-//     one before the members of all others have ended as well (membership.Table.Together). Notes and answers of another life do not count.
+//  1. An entry is the changes that it makes to the file. So all members with the same entries have the same records,
+//     and a new primary knows what its predecessor had prepared, committed, refused, and forgotten.
+//  2. An answer that depends on an entry is sent when the entry is committed: all members have synced it, in sync
+//     mode; their rings have it, or they have merged it, in async mode. A COMMIT is shown before its own entry is
+//     committed: all partitions have the PREPARE by then, at all their members, so the next primary commits the
+//     transaction before it shows one of its keys.
+//  3. An answer that depends on no entry, but on the partition's state, is sent within tenure, by the clock as read
+//     after the question: values, and the answer that a transaction is forgotten because all partitions have it. A
+//     deposed primary that does not know it lacks what was prepared since.
+//  4. A new reign serves no PREPARE below a version that it has inherited as prepared: that version may have been
+//     acknowledged.
+//  5. The items of a reign are in memory of its own, which ends with it. Reads of it are valid until its tenure ends,
+//     and no later reign serves before that.
+//  6. Notes go to the known primary of a partition, and may be lost with it. A transaction asks again.
+//  7. In async mode the log gets a COMMIT when all partitions have synced the PREPARE at all their members, and a
+//     member that joins has synced what was durable before. So if all members of all partitions end, no file has a
+//     part of a transaction as committed that another partition has lost.
+//  8. In async mode the end of all members of one partition loses entries on which others depend. That ends the life
+//     of the table: no partition enters the next life before the members of all others have ended, too
+//     (membership.Table.Together). Notes and answers of another life do not count.
 type Member struct {
 	o        MemberOptions
 	standing replica.Standing
-	p        *Partition // while it reigns
+	p        *Partition // set while the member reigns
 
 	now     int64
-	guides  []*conn // of clients that look for the primary
+	guides  []*conn // connections of clients that look for the primary
 	copying bool
 	changed map[string]struct{} // records that entries have changed since the copy began
-	stuck   int64               // since when there has been no room for an entry; 0: there is
+	stuck   int64               // since when there has been no room for an entry; 0: there is room
 	pieces  map[string]*copyPiece
 	ids     uint64
 	failed  error
-	past    Stats // of reigns that are over
+	past    Stats // of past reigns
 }
 
 // A copyPiece is a part of the file on its way to another member.
 type copyPiece struct {
 	id   uint64
 	came *store.Piece
-	sent int // records of it
+	sent int // number of its records sent
 }
 
 const (
-	// memberLook is the longest sleep of a partition with replicas: rings are Written without a notification.
+	// memberLook is the longest sleep of a partition with replicas, because rings are Written without notification.
 	memberLook = 20 * time.Millisecond
 	// stuckAfter is how long a secondary may have no room for an entry before it gives up its place in the set.
 	stuckAfter = int64(300 * time.Millisecond)
-	// copyBytes is about how much a piece of a copy has.
+	// copyBytes is the approximate size of a piece of a copy.
 	copyBytes = 64 << 10
 )
 
-// NewMember returns a member that follows nobody yet.
+// NewMember returns a member that follows no primary yet.
 func NewMember(o MemberOptions) (*Member, error) {
 	if o.Store == nil || (o.Durability == Sync) != (o.Mode == replica.Synced) {
 		return nil, fmt.Errorf("partition: replicas with durability %v, mode %v, and a file that is %v", o.Durability, o.Mode, o.Store)
@@ -101,19 +109,20 @@ func NewMember(o MemberOptions) (*Member, error) {
 // Follower implements membership.Shard, as do Reign, Learn and Stop.
 func (m *Member) Follower() *replica.Follower { return m.standing.Follower() }
 
-// Reign returns the member as the primary, nil if it is none.
+// Reign returns the member's part as the primary, nil if it is not the primary.
 func (m *Member) Reign() *replica.Reign { return m.standing.Reign() }
 
-// Learn tells the member what the partition's record says.
+// Learn tells the member the content of the partition's record.
 func (m *Member) Learn(rec replica.Record) { m.standing.Learn(rec) }
 
-// Stop obeys the order to follow nobody of the record's term any more; false if the order is void, or this is the primary.
+// Stop obeys the order to follow no primary of the record's term; false if the order is invalid, or this member is
+// the primary.
 func (m *Member) Stop(rec *replica.Record) bool {
 	now, _ := m.o.Raw()
 	return m.standing.Stop(rec, now)
 }
 
-// Step does what there is to do, as secondary or as primary. It reports whether there was anything.
+// Step does all work that is due, as secondary or as primary. It reports whether there was any.
 func (m *Member) Step() (worked bool) {
 	m.look()
 	if m.failed == nil && m.o.Store.Err() != nil {
@@ -133,14 +142,14 @@ func (m *Member) Step() (worked bool) {
 	return m.guide() || worked
 }
 
-// look reads the clock. If the machine was suspended since the last look, what was granted before is over.
+// look reads the clock. If the machine was suspended since the last call, grants from before count no more.
 func (m *Member) look() (mono int64, suspended bool) {
 	now, wall := m.o.Raw()
 	m.now = now
 	return now, m.standing.Look(now, wall)
 }
 
-// confer goes on with the other members. The clock was read before.
+// confer advances everything that concerns other members. The clock was read before.
 func (m *Member) confer() (worked bool) {
 	if m.Reign() == nil {
 		m.Follower().Bar(m.standing.Record().Term, m.now)
@@ -161,7 +170,8 @@ func (m *Member) confer() (worked bool) {
 	return worked
 }
 
-// promoted reports whether the record makes this member the primary of a term in which it may reign. Its file has all of its entries.
+// promoted reports whether the record makes this member the primary of a term in which it may reign, and its file has
+// all of its entries.
 func (m *Member) promoted() bool {
 	return m.standing.Promoted() && m.o.Store.Applied() == m.o.Log.Last()
 }
@@ -169,7 +179,7 @@ func (m *Member) promoted() bool {
 // begin makes this member the primary.
 func (m *Member) begin() {
 	rec, reign := m.standing.Record(), m.standing.Begin(replica.ReignOptions{Mode: m.o.Mode, Log: m.o.Log, Source: (*source)(m)})
-	m.o.Store.ForgetFetches() // of an earlier reign: the file has had entries since
+	m.o.Store.ForgetFetches() // of an earlier reign: the file has changed since
 	o := m.o.Options
 	o.Term = rec.Term
 	var err error
@@ -183,8 +193,9 @@ func (m *Member) begin() {
 	reign.Step(m.now)
 }
 
-// depose ends the reign. What not all members have synced may be in the next reign or not: then this member gets a copy. Who has handed over, and has
-// nothing of that kind, goes on with what there is.
+// depose ends the reign. Entries that not all members have may or may not be in the next reign: if there are any,
+// this member receives a copy. A primary that has handed over, and has no such entries, continues with its present
+// state.
 func (m *Member) depose() {
 	if !m.Reign().Closed() || m.Reign().Committed() != m.o.Log.Last() {
 		m.Follower().Spoil()
@@ -192,7 +203,7 @@ func (m *Member) depose() {
 	m.end()
 }
 
-// end ends the reign, and with it the connections of clients: they look for the primary.
+// end ends the reign, and with it the connections of clients, which look for the primary.
 func (m *Member) end() {
 	if m.p != nil {
 		m.past.add(&m.p.counts)
@@ -211,7 +222,7 @@ func (m *Member) fail(err error) {
 	m.Follower().Close()
 }
 
-// Err returns why the member serves nothing any more, nil while it may.
+// Err returns why the member can no longer serve, nil while it can.
 func (m *Member) Err() error {
 	if m.failed == nil && m.p != nil {
 		return m.p.failed
@@ -219,7 +230,7 @@ func (m *Member) Err() error {
 	return m.failed
 }
 
-// Close gives all memory back. The store is the caller's.
+// Close frees all memory. It does not close the store.
 func (m *Member) Close() error {
 	if m.Reign() != nil {
 		m.end()
@@ -231,7 +242,7 @@ func (m *Member) Close() error {
 	return m.o.Log.Close()
 }
 
-// Attach adds a client's connection, between two steps. A member that serves nobody tells it the map, and nothing else.
+// Attach adds a client's connection, between two steps. A member that is not serving only answers with the map.
 func (m *Member) Attach(c Conn, g Greeting) {
 	if m.p != nil {
 		m.p.Attach(c, g)
@@ -240,10 +251,10 @@ func (m *Member) Attach(c Conn, g Greeting) {
 	m.guides = append(m.guides, &conn{Conn: c, denied: g.Auth, proof: g.Proof})
 }
 
-// maxGuides is how many connections of clients that look for the primary a member keeps: they ask once.
+// maxGuides is the most connections that a member keeps of clients that look for the primary: they ask once.
 const maxGuides = 64
 
-// guide tells clients the map.
+// guide answers clients with the map.
 func (m *Member) guide() (worked bool) {
 	list := m.guides
 	m.guides = m.guides[:0]
@@ -270,7 +281,7 @@ func (m *Member) guide() (worked bool) {
 	return worked
 }
 
-// Stats returns the counters: those of the partition while this member reigns.
+// Stats returns the counters; while this member reigns, those of its partition.
 func (m *Member) Stats() Stats {
 	s := Stats{DurableBehind: m.o.Log.Last() - min(m.o.Log.Last(), m.o.Store.Durable())}
 	if m.p != nil {
@@ -291,7 +302,7 @@ func (m *Member) Stats() Stats {
 	return s
 }
 
-// Hear takes a note of another partition.
+// Hear handles a note of another partition.
 func (m *Member) Hear(n Note) {
 	if m.p != nil {
 		m.p.Look()
@@ -299,7 +310,7 @@ func (m *Member) Hear(n Note) {
 	}
 }
 
-// Connections returns how many connections of clients there are.
+// Connections returns the number of clients' connections.
 func (m *Member) Connections() int {
 	if m.p == nil {
 		return len(m.guides)
@@ -307,7 +318,7 @@ func (m *Member) Connections() int {
 	return m.p.Connections() + len(m.guides)
 }
 
-// IdleFor returns how long a member that finds nothing to do may sleep, if nobody wakes it.
+// IdleFor returns how long a member that finds nothing to do may sleep, if nothing wakes it.
 func (m *Member) IdleFor() time.Duration {
 	if m.p == nil {
 		return memberLook
@@ -334,7 +345,7 @@ var (
 	_ replica.Source = (*source)(nil)
 )
 
-// Yield implements replica.State: a later primary has come before the record did.
+// Yield implements replica.State: a later primary has come before its record did.
 func (x *merged) Yield() {
 	if m := (*Member)(x); m.Reign() != nil {
 		m.depose()
@@ -372,7 +383,7 @@ func (m *Member) noRoom() bool {
 	return false
 }
 
-// Forget implements replica.State. All records come in pieces, so there is nothing in the header.
+// Forget implements replica.State. All records come in pieces, so the header is empty.
 func (x *merged) Forget(seq uint64, terms []replica.Term, _ []byte) error {
 	m := (*Member)(x)
 	st, err := m.o.Fresh()
@@ -389,7 +400,7 @@ func (x *merged) Forget(seq uint64, terms []replica.Term, _ []byte) error {
 	return nil
 }
 
-// Piece implements replica.State. A record that an entry has changed meanwhile is newer here.
+// Piece implements replica.State. It skips records that an entry has changed meanwhile.
 func (x *merged) Piece(body []byte) bool {
 	m := (*Member)(x)
 	if m.o.Store.Backlog() > maxBacklog {
@@ -442,7 +453,7 @@ func (x *merged) Room() (bytes uint64, ok bool) {
 // Header implements replica.Source.
 func (x *source) Header() []byte { return nil }
 
-// Piece implements replica.Source: records of the file, once that has the entry.
+// Piece implements replica.Source: it returns records of the file, once the file has entry behind.
 func (x *source) Piece(name string, behind, from uint64) (body []byte, next uint64, last, ok bool) {
 	m := (*Member)(x)
 	c := m.pieces[name]
@@ -470,10 +481,10 @@ func (x *source) Piece(name string, behind, from uint64) (body []byte, next uint
 	return body, c.came.Last + 1, c.came.Last == 1<<64-1, true
 }
 
-// maxPiece is the most bytes of a piece of several records. A single record has little more than that.
+// maxPiece is the most bytes of a piece with several records. A single record is little longer.
 const maxPiece = 1 << 20
 
-// takePieces takes what the file has brought for copies.
+// takePieces handles the pieces of the file for copies.
 func (m *Member) takePieces() {
 	if !m.o.Store.Brought() {
 		return
@@ -496,5 +507,5 @@ func (x *source) Mark() uint64 { return x.p.entry() }
 // Synced implements replica.Source, and so does Applied.
 func (x *source) Synced() uint64 { return x.o.Store.Durable() }
 
-// Applied returns the newest entry that the file has.
+// Applied returns the newest entry in the file.
 func (x *source) Applied() uint64 { return x.o.Store.Applied() }

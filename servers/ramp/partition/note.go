@@ -7,7 +7,7 @@ import (
 
 var le = binary.LittleEndian
 
-// A Note that goes to another node is
+// A Note to another node is encoded as
 //
 //	offset  size  field
 //	0       4     from

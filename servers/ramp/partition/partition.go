@@ -15,15 +15,15 @@ import (
 	"flashdbm/servers/table"
 )
 
-// Timestamp is the protocol's.
+// Timestamp is protocol.Timestamp.
 type Timestamp = protocol.Timestamp
 
-// Durability says what survives that was acknowledged.
+// Durability says which events acknowledged transactions survive.
 type Durability uint8
 
 const (
-	Memory Durability = iota // nothing; there is no file
-	Async                    // the end of the process, but for the last second; no transaction in part
+	Memory Durability = iota // none; there is no file
+	Async                    // the end of the process, except for the last second; no transaction in part
 	Sync                     // a power cut
 )
 
@@ -41,52 +41,57 @@ func (d Durability) String() string {
 
 // Times and limits.
 const (
-	// MaxSlot is the most bytes of a slot that clients may Read. Longer items are read by message. When it is larger, a client needs more
-	// memory for each Read; when it is smaller, more values go by message.
+	// MaxSlot is the most bytes of a slot that clients may Read. Longer items are read by message. Larger: a client
+	// needs more memory for each Read. Smaller: more values are read by message.
 	MaxSlot = 16 << 10
-	// tenure is for how long clients may rely on Reads of this life's memory. A new life waits quietTime: tenure, and what clocks may differ
-	// in rate, and to spare.
+	// tenure is how long clients may rely on Reads of this life's memory. A new life waits quietTime: tenure, plus
+	// the largest difference in rate of two clocks, with a margin.
 	tenure    = time.Second
 	quietTime = 1200 * time.Millisecond
-	// clockWindow is how far a timestamp may be from the partition's time. When it is larger, one client whose clock runs fast makes all
-	// others count their timestamps from its time for longer; when it is smaller, clients without a good clock need two tries.
+	// clockWindow is how far a timestamp may be from the partition's time. Larger: a client with a fast clock makes
+	// all others count their timestamps from its time for longer. Smaller: clients without a good clock need two
+	// tries.
 	clockWindow = 10_000 // milliseconds
-	// versionTime is how long an overtaken version is kept. When it is larger, overwriting takes more memory; when it is smaller, readers that
-	// were stopped for so long begin anew.
+	// versionTime is how long an overtaken version is kept. Larger: overwriting takes more memory. Smaller: readers
+	// that were stopped for that long have to start again.
 	versionTime = int64(4 * time.Second)
-	// refusalTime is how long a refused timestamp is remembered by itself. It is above what a PREPARE may be on its way.
+	// refusalTime is how long each refused timestamp is remembered: longer than a PREPARE may be under way.
 	refusalTime = int64(20 * time.Second)
-	// askAfter is how long a transaction is left to its client, and how often other partitions are asked about it.
+	// askAfter is how long a transaction is left to its client, and the interval at which other partitions are asked
+	// about it.
 	askAfter = int64(time.Second)
-	// dueTogether is the least time that a partition without other work sleeps before it does what time brings. When it is smaller, a busy table
-	// wakes its threads a thousand times a second for it.
+	// dueTogether is the least time that a partition without other work sleeps before it does work that is due by
+	// time. Smaller: a busy table wakes its threads for such work a thousand times a second.
 	dueTogether = int64(10 * time.Millisecond)
-	// fullTime is how long what was fetched waits for room before requests for several keys are failed. Evictions wait for the file for less.
+	// fullTime is how long a fetched version waits for room before requests for several keys are failed: longer than
+	// evictions wait for the file.
 	fullTime     = int64(100 * time.Millisecond)
 	pollsPerConn = 16
 	maxBacklog   = 64 << 20 // bytes on their way to the file; above it nothing is received
 	maxWaiting   = 10_000   // requests that wait for the file or for a transaction; above it nothing is received
-	workPerStep  = 64       // things that time has brought, of each kind, in one step
+	workPerStep  = 64       // most pieces of work due by time, of each kind, in one step
 )
 
 // Options configure a partition.
 type Options struct {
 	Partition  uint32
-	Term       uint64 // of this life, in memory mode; else the file's counts. Behind the first one nothing is served for 1.2 s
+	Term       uint64 // of this life, in memory mode; else the file counts terms. After the first term, nothing is served for 1.2 s
 	Seed       uint64 // of the hash of keys
 	Durability Durability
 	Arena      arena.Options
 	Alloc      func(n int, a fabric.Access) (fabric.Region, error)
 	Store      *store.Store // nil in memory mode
 	Inherited  store.Inherited
-	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970. The date is no lower than least, and is not later on, to any
-	// partition of the node: a former life had written at that date, so the clock was set back since. With different dates a transaction of two partitions
-	// would be too old for one, or too new for the other.
+	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970. From then on, the
+	// date is not below least for any partition of the node: a former life had written at that date, so the clock was
+	// set back since. With different dates a transaction of two partitions would be too old for one, or too new for
+	// the other.
 	Clock func(least uint64) (mono int64, wall uint64)
-	Owner func(hash uint64) uint32 // which partition a key belongs to
-	// Tell gives a note to another partition, which calls Hear with it. It may be lost, or come late or twice. It does not call this partition.
+	Owner func(hash uint64) uint32 // the partition of a hash
+	// Tell sends a note to another partition, which calls Hear with it. The note may be lost, late, or arrive twice.
+	// Tell does not call this partition.
 	Tell func(to uint32, n Note)
-	// Shown, if there is one, is called when a version is in its slot. It is for checks.
+	// Shown, unless nil, is called when a version is in its slot. It is for checks.
 	Shown func(key []byte, ts Timestamp)
 }
 
@@ -96,11 +101,12 @@ type Partition struct {
 	term uint64
 	now  int64
 	wall uint64
-	// time is the partition's date in milliseconds, as of timeAt by the monotonic clock: the greatest date that the clock has told, and what has passed since.
-	// Timestamps of clients do not move it, or clients could move it as far as they like.
+	// time is the partition's date in milliseconds, as of timeAt by the monotonic clock: the greatest date that the
+	// clock has returned, plus the time passed since. Timestamps of clients do not move it, or clients could move it
+	// arbitrarily.
 	time   uint64
 	timeAt int64
-	quiet  int64 // nothing is received before
+	quiet  int64 // nothing is received before this time
 	floor  Timestamp
 	// horizon is the greatest timestamp of a version that was dropped as overtaken.
 	horizon Timestamp
@@ -111,27 +117,27 @@ type Partition struct {
 	txns   map[Timestamp]*txn
 	conns  []*conn
 	first  int
-	owes   bool // something was answered since the last flush
+	owes   bool // an answer was given since the last flush
 
 	seq      uint64
-	waits    []wait // for entries to be durable, in order
+	waits    []wait // for entries to become durable, in order
 	waitHead int
-	waiting  int  // requests that are parked
-	complete bool // what the table lacks is absent
+	waiting  int  // number of parked requests
+	complete bool // keys that are not in the table do not exist
 	hand     uint64
 	places   []uint64
 	scratch  []byte
 	hashes   []uint64      // for touch
-	touched  uint64        // keeps the compiler from leaving its loads out
-	written  []*versions   // of the keys of a PREPARE
-	rooms    []arena.Place // and where their new versions go
-	out      []byte        // of the answer to a GET
+	touched  uint64        // results of loads into the cache: keeps the compiler from removing them
+	written  []*versions   // the keys of a PREPARE
+	rooms    []arena.Place // the places of their new versions
+	out      []byte        // the answer to a GET
 	get      protocol.Get
 	prepare  protocol.Prepare
 	lock     protocol.Lock
 	locks    lockTable
-	brought  []store.Fetched // from the file, without room in memory so far
-	// fullSince is since when the first of them finds no room; 0: there was room.
+	brought  []store.Fetched // fetched from the file, waiting for room in memory
+	// fullSince is since when the first of brought finds no room; 0: there was room.
 	fullSince int64
 
 	overtaken queue[overtakenVersion]
@@ -141,17 +147,17 @@ type Partition struct {
 	failed    error
 	counts    Stats
 
-	seat  *seat // nil: there are no replicas
+	seat  *seat // nil: no replicas
 	hides bool
 }
 
-// A wait is what happens once an entry may be told of.
+// A wait is a function to call once answers may depend on an entry.
 type wait struct {
 	seq uint64
 	do  func()
 }
 
-// New returns a partition. The caller keeps the arena's memory and the store until Close.
+// New returns a partition. The caller keeps the memory for the arena and the store open until Close.
 func New(o Options) (*Partition, error) { return open(o, nil) }
 
 func open(o Options, s *seat) (*Partition, error) {
@@ -176,7 +182,7 @@ func open(o Options, s *seat) (*Partition, error) {
 		p.term, p.seq = st.Term, st.Seq
 		p.complete = st.Seq == 0
 	}
-	if p.term > 1 && s == nil { // a reign begins when nobody relies on the last one
+	if p.term > 1 && s == nil { // a reign begins only when nobody relies on the last one
 		p.quiet = p.now + int64(quietTime)
 	}
 	if err := p.inherit(&o.Inherited); err != nil {
@@ -185,10 +191,11 @@ func open(o Options, s *seat) (*Partition, error) {
 	return p, nil
 }
 
-// HidePending has a slot invalid while a version of its key is prepared, as the paper's are. For comparison: what readers find needs no such rule.
+// HidePending makes a slot invalid while a version of its key is prepared, as in the paper, for comparison: correct
+// reads do not need this.
 func (p *Partition) HidePending() { p.hides = true }
 
-// items tells the table what is in a slot.
+// items gives the table access to the items in slots.
 type items Partition
 
 func (p *items) Hash(place uint64) uint64 {
@@ -205,10 +212,10 @@ func (p *Partition) hash(key []byte) uint64         { return circle.Hash(p.o.See
 // Term returns the number of the partition's life.
 func (p *Partition) Term() uint64 { return p.term }
 
-// Err returns why the partition serves nothing any more, nil while it serves.
+// Err returns why the partition no longer serves, nil while it serves.
 func (p *Partition) Err() error { return p.failed }
 
-// Close gives the arena's memory back. The store is the caller's.
+// Close frees the arena's memory. It does not close the store.
 func (p *Partition) Close() error {
 	for _, c := range p.conns {
 		c.Close()
@@ -231,7 +238,8 @@ func (p *Partition) Step() (worked bool) {
 	return worked
 }
 
-// Look reads the clock, and what has become of the file. A caller within the process does so before it calls Get, Prepare or Commit.
+// Look reads the clock, and the state of the store. A caller within the process calls it before Get, Prepare or
+// Commit.
 func (p *Partition) Look() {
 	p.now, p.wall = p.o.Clock(0)
 	passed := max(p.now-p.timeAt, 0) / 1e6
@@ -246,7 +254,7 @@ func (p *Partition) Look() {
 	}
 }
 
-// inFile takes the date of a timestamp that the file has. Later ones have to be possible.
+// inFile takes account of the date of a timestamp in the file. Later timestamps must be possible.
 func (p *Partition) inFile(ts Timestamp) {
 	if date := ts.Milli(); date > p.time+clockWindow {
 		p.time = date - clockWindow
@@ -262,7 +270,7 @@ func (p *Partition) Busy() bool {
 // Quiet reports whether this life serves nothing yet.
 func (p *Partition) Quiet() bool { return p.now < p.quiet }
 
-// IdleFor returns how long a partition that finds nothing to do may sleep, if nobody wakes it.
+// IdleFor returns how long a partition that finds nothing to do may sleep, if nothing wakes it.
 func (p *Partition) IdleFor() time.Duration {
 	d := int64(time.Second)
 	if p.now < p.quiet {
@@ -279,7 +287,7 @@ func (p *Partition) IdleFor() time.Duration {
 	return time.Duration(d)
 }
 
-// entry appends changes to the log and returns their number.
+// entry appends changes to the log and returns the entry's number.
 func (p *Partition) entry(changes ...store.Change) uint64 {
 	p.seq++
 	term := uint64(0)
@@ -304,7 +312,7 @@ func (p *Partition) durable() uint64 {
 	return min(p.seq, p.o.Store.Durable())
 }
 
-// tellable returns the newest entry that answers may rest on.
+// tellable returns the newest entry on which answers may depend.
 func (p *Partition) tellable() uint64 {
 	switch {
 	case p.seat != nil:
@@ -315,7 +323,7 @@ func (p *Partition) tellable() uint64 {
 	return p.seq
 }
 
-// after calls do once answers may rest on the entry: at once, or from a later Step.
+// after calls do once answers may depend on the entry: at once, or from a later Step.
 func (p *Partition) after(seq uint64, do func()) {
 	if seq <= p.tellable() {
 		do()
@@ -324,7 +332,7 @@ func (p *Partition) after(seq uint64, do func()) {
 	p.waits = append(p.waits, wait{seq, do})
 }
 
-// release does what waited for entries that are durable by now.
+// release calls the functions that waited for entries on which answers may depend now.
 func (p *Partition) release() (worked bool) {
 	for p.waitHead < len(p.waits) && p.waits[p.waitHead].seq <= p.tellable() && p.failed == nil {
 		do := p.waits[p.waitHead].do
@@ -342,11 +350,11 @@ func (p *Partition) release() (worked bool) {
 	return worked
 }
 
-// Stats is what a partition is and has done.
+// Stats are the state and the counters of a partition.
 type Stats struct {
 	Keys          int    `json:"keys"` // in memory
 	Bytes         int64  `json:"bytes"`
-	Transactions  int    `json:"transactions"` // that are prepared, or that somebody may ask about
+	Transactions  int    `json:"transactions"` // prepared, or still remembered because somebody may ask
 	Messages      uint64 `json:"messages"`
 	Prepares      uint64 `json:"prepares"`
 	Refusals      uint64 `json:"refusals"`
@@ -354,23 +362,23 @@ type Stats struct {
 	Aborts        uint64 `json:"aborts"`
 	Terminated    uint64 `json:"terminated"` // finished without their client
 	Gets          uint64 `json:"gets"`       // keys
-	Repairs       uint64 `json:"repairs"`    // keys asked for by timestamp
+	Repairs       uint64 `json:"repairs"`    // keys requested by timestamp
 	Fetches       uint64 `json:"fetches"`    // keys read from the file
 	Evictions     uint64 `json:"evictions"`
 	Dropped       uint64 `json:"dropped"`       // versions
 	Prepared      int    `json:"prepared"`      // versions
-	Held          int    `json:"held"`          // keys with versions beside the one in the slot
+	Held          int    `json:"held"`          // keys with versions besides the one in the slot
 	DurableBehind uint64 `json:"durableBehind"` // entries
 
-	// Of one that has replicas.
+	// Only with replicas.
 	Role    string                `json:"role,omitempty"`
 	Term    uint64                `json:"term,omitempty"`
-	Entry   uint64                `json:"entry,omitempty"` // the newest one
-	Set     []string              `json:"set,omitempty"`   // members that are in sync
+	Entry   uint64                `json:"entry,omitempty"` // the newest entry
+	Set     []string              `json:"set,omitempty"`   // members in sync
 	Members []replica.MemberStats `json:"members,omitempty"`
 }
 
-// add adds what another reign has counted.
+// add adds the counters of another reign.
 func (s *Stats) add(o *Stats) {
 	for _, x := range [][2]*uint64{
 		{&s.Messages, &o.Messages}, {&s.Prepares, &o.Prepares}, {&s.Refusals, &o.Refusals}, {&s.Commits, &o.Commits}, {&s.Aborts, &o.Aborts},

@@ -9,7 +9,7 @@ import (
 	"flashdbm/servers/store"
 )
 
-// txnState is what a partition knows of a transaction.
+// txnState is the state of a transaction at a partition.
 type txnState uint8
 
 const (
@@ -18,51 +18,52 @@ const (
 	refused
 )
 
-// A txn is a transaction that somebody may still ask about.
+// A txn is a transaction about which somebody may still ask.
 type txn struct {
 	ts       Timestamp
 	client   uint64
 	state    txnState
 	hashes   []uint64
-	items    []preparedItem // this partition's
-	sharers  []sharer       // the other partitions that have keys of it
-	prepared uint64         // entry
-	settled  uint64         // entry that tells the file of the commit or the refusal; 0: none does yet
-	since    int64          // when it got its state
+	items    []preparedItem // of this partition
+	sharers  []sharer       // the other partitions with keys of the transaction
+	prepared uint64         // number of its entry
+	settled  uint64         // the entry that records the commit or the refusal in the file; 0: none yet
+	since    int64          // when it entered its state
 	asked    bool
-	awaits   bool // the others are asked once its PREPARE lasts
-	// inherited: it was prepared when the last life ended, so nobody reads its keys before its outcome is known.
+	awaits   bool // the other partitions are asked once its PREPARE is durable
+	// inherited: it was prepared when the last life ended, so its keys are not read before its outcome is known.
 	inherited bool
 	parked    []*parked
 }
 
 type preparedItem struct {
-	*versions // of the key: they stay active while one of them is prepared
+	*versions // of the key: active while one of them is prepared
 }
 
-// A sharer is another partition of a transaction, and what it has said.
+// A sharer is another partition of a transaction, and what it has reported.
 type sharer struct {
 	partition          uint32
 	prepared           bool // or committed
 	preparedS, settled bool // synced: the PREPARE; the COMMIT
 }
 
-// versions are what a key has beside the version in its slot. They are active, which is in Partition.active, while there is anything of that.
-type versions struct {
+// versions are the versions of a key besides the one in its slot. They are active, that is, in Partition.active,
+// while there are any, or requests wait for the key.
+type versions struct { // owned
 	key      []byte // in memory of its own
 	hash     uint64
 	prepared []version
 	old      []version // committed and overtaken
 	known    bool      // the file has nothing of the key that the slot lacks
 	fetching bool
-	idle     bool // it is not active any more: others may be, of the same key
-	pins     int  // requests that go on once other keys are known, too
+	idle     bool // no longer active: another versions may be, for the same key
+	pins     int  // number of requests that wait for other keys, too
 	parked   []*parked
 }
 
 // A version is a version of a key outside its slot. Its item's guardian is 0.
 type version struct {
-	ts    Timestamp
+	ts    Timestamp // of an old version: the timestamp of the version that has overtaken it
 	by    Timestamp // of an old one: the version that has overtaken it
 	place arena.Place
 }
@@ -80,7 +81,7 @@ func (p *Partition) versionsOf(h uint64, key []byte) *versions {
 	return x
 }
 
-// idle forgets the versions of a key that has none beside its slot.
+// idle removes the versions of a key from active if there is nothing left in them.
 func (p *Partition) idle(x *versions) {
 	if len(x.prepared)+len(x.old)+len(x.parked)+x.pins == 0 && !x.fetching && !x.idle {
 		x.idle = true
@@ -88,8 +89,8 @@ func (p *Partition) idle(x *versions) {
 	}
 }
 
-// Prepare serves a PREPARE. newest is what the client's next timestamp has to exceed; with StatusClock it is the partition's time. done may be
-// called later than Prepare returns.
+// Prepare serves a PREPARE. newest is the timestamp that the client's next one has to exceed; with StatusClock it is
+// the partition's time. done may be called later than Prepare returns.
 func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func(s protocol.Status, newest Timestamp)) {
 	if p.failed != nil {
 		done(protocol.StatusUnavailable, 0)
@@ -128,7 +129,7 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 		}
 		return
 	}
-	if q.TS <= newest { // it stays refused: newest never falls
+	if q.TS <= newest { // it stays refused: newest never decreases
 		p.counts.Refusals++
 		done(protocol.StatusRefused, newest)
 		return
@@ -147,7 +148,8 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 	})
 }
 
-// touch loads the buckets and items of all keys into the processor's cache before the first one is looked at, so that the processor waits for them together.
+// touch loads the buckets and items of all keys into the processor's cache before it reads the first one, so that the
+// processor waits for all of them together.
 func (p *Partition) touch(parts []protocol.Part) {
 	if len(parts) == 1 {
 		return
@@ -165,7 +167,7 @@ func (p *Partition) touch(parts []protocol.Part) {
 	}
 }
 
-// prepareAgain answers a PREPARE of a timestamp that is known.
+// prepareAgain answers a PREPARE with a known timestamp.
 func (p *Partition) prepareAgain(t *txn, q *protocol.Prepare, done func(protocol.Status, Timestamp)) {
 	if t.client != q.Client || t.state == refused {
 		p.counts.Refusals++
@@ -175,7 +177,7 @@ func (p *Partition) prepareAgain(t *txn, q *protocol.Prepare, done func(protocol
 	p.after(t.prepared, func() { done(protocol.StatusOK, 0) })
 }
 
-// ours looks whether the parts are well formed: keys of this partition and of the transaction, each once, in the order of their hashes.
+// ours checks the parts: keys of this partition and of the transaction, each once, in the order of their hashes.
 func (p *Partition) ours(q *protocol.Prepare) protocol.Status {
 	last := uint64(0)
 	for i := range q.Parts {
@@ -191,7 +193,8 @@ func (p *Partition) ours(q *protocol.Prepare) protocol.Status {
 	return protocol.StatusOK
 }
 
-// latest returns the timestamp of the key's newest committed version, 0 if there is none. known is false if only the file can tell.
+// latest returns the timestamp of the key's newest committed version, 0 if there is none. known is false if the file
+// has to be asked.
 func (p *Partition) latest(h uint64, key []byte) (ts Timestamp, known bool) {
 	if at, ok := p.table.Find(h, key); ok {
 		return Timestamp(p.item(arena.Place(at)).Version), true
@@ -203,7 +206,8 @@ func (p *Partition) latest(h uint64, key []byte) (ts Timestamp, known bool) {
 	return 0, x != nil && x.known
 }
 
-// inherited returns the greatest timestamp of the key's versions that were prepared when the last life ended: they may have been acknowledged.
+// inherited returns the greatest timestamp of the key's versions that were prepared when the last life ended, which
+// may have been acknowledged.
 func (p *Partition) inherited(key []byte) (ts Timestamp) {
 	x := p.active[string(key)]
 	if x == nil {
@@ -217,7 +221,7 @@ func (p *Partition) inherited(key []byte) (ts Timestamp) {
 	return ts
 }
 
-// add takes the versions. Without room for all nothing is changed.
+// add adds the versions. Without room for all it changes nothing.
 func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 	meta := protocol.MakeMeta(q.Kind, q.Client, q.Hashes)
 	total := 0
@@ -229,7 +233,7 @@ func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 		return nil, s
 	}
 	p.written = p.written[:0]
-	for i := range q.Parts { // so that room for one of them does not evict another one
+	for i := range q.Parts { // so that room for one key does not evict another
 		x := p.versionsOf(p.hash(q.Parts[i].Key), q.Parts[i].Key)
 		x.pins++
 		p.written = append(p.written, x)
@@ -295,7 +299,8 @@ func (p *Partition) place(t *txn, x *versions, v *store.Version, at arena.Place)
 	p.hide(x)
 }
 
-// hide makes the slot of a key invalid while a version of the key is prepared, if that is wanted, and valid again.
+// hide makes the slot of a key invalid while a version of the key is prepared, if HidePending was called, and valid
+// again.
 func (p *Partition) hide(x *versions) {
 	if !p.hides {
 		return
@@ -307,7 +312,7 @@ func (p *Partition) hide(x *versions) {
 	}
 }
 
-// share notes which other partitions have keys of the transaction.
+// share records which other partitions have keys of the transaction.
 func (p *Partition) share(t *txn) {
 	for _, h := range t.hashes {
 		o := p.o.Owner(h)
@@ -317,7 +322,7 @@ func (p *Partition) share(t *txn) {
 	}
 }
 
-// record is the change that tells the file of a transaction's state.
+// record returns the change that records a transaction's state in the file.
 func (p *Partition) record(t *txn, s store.TransactionState) store.Change {
 	return store.PutTransaction(&store.Transaction{TS: uint64(t.ts), Client: t.client, State: s, Hashes: t.hashes})
 }

@@ -1,6 +1,6 @@
 package partition
 
-// A queue is what has to be done at a time, in the order of times.
+// A queue has work that is due at given times, in the order of times.
 type queue[T any] struct {
 	list []queued[T]
 	head int
@@ -11,10 +11,10 @@ type queued[T any] struct {
 	what T
 }
 
-// add adds something that is due no earlier than all that was added before.
+// add adds work that is due no earlier than all work added before.
 func (q *queue[T]) add(at int64, what T) { q.list = append(q.list, queued[T]{at, what}) }
 
-// due returns when the first is due, 0 if there is none.
+// due returns when the first work is due, 0 if there is none.
 func (q *queue[T]) due() int64 {
 	if q.head == len(q.list) {
 		return 0
@@ -22,7 +22,7 @@ func (q *queue[T]) due() int64 {
 	return q.list[q.head].at
 }
 
-// next takes the first out, if it is due.
+// next removes and returns the first work, if it is due.
 func (q *queue[T]) next(now int64) (what T, ok bool) {
 	if q.head == len(q.list) || q.list[q.head].at > now {
 		return what, false

@@ -6,8 +6,8 @@ import (
 	"flashdbm/servers/ramp/protocol"
 )
 
-// Get serves a GET. each is called for every key in order, with contents that are valid during the call; then done. That may be later than Get
-// returns, with the same keys.
+// Get serves a GET. It calls each for every key in order, with contents that are valid during the call, and then
+// done. That may be later than Get returns, with the same keys.
 func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status)) {
 	p.read(q, flags, false, each, done)
 }
@@ -33,7 +33,7 @@ func (p *Partition) read(q *protocol.Get, flags protocol.Flags, outcomes bool, e
 		p.parkGet(q.Clone(), flags, outcomes, each, done)
 		return
 	}
-	if !p.mayTell() { // the clock is read behind the request, and before what it asks for
+	if !p.mayTell() { // reads the clock after the request, and before the state that it returns
 		done(protocol.StatusUnavailable)
 		return
 	}
@@ -45,7 +45,7 @@ func (p *Partition) read(q *protocol.Get, flags protocol.Flags, outcomes bool, e
 	done(protocol.StatusOK)
 }
 
-// parkGet has a GET wait for keys that only the file knows, and for transactions of the last life.
+// parkGet makes a GET wait for keys that have to be fetched from the file, and for transactions of the last life.
 func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, outcomes bool, each func(int, *protocol.Version), done func(protocol.Status)) {
 	w := p.park(func() { p.read(q, flags, outcomes, each, done) }, done)
 	for i := range q.Keys {
@@ -58,7 +58,8 @@ func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, outcomes bool
 	}
 }
 
-// undecided returns a transaction whose outcome the newest version of the key depends on: one of the last life (invariant 11), or any if all count.
+// undecided returns a transaction on whose outcome the newest version of the key depends: one of the last life
+// (invariant 11), or any one if all is set.
 func (p *Partition) undecided(k *protocol.Wanted, among []protocol.Transaction, all bool) *txn {
 	x := p.active[string(k.Key)]
 	if x == nil || k.TS != 0 || len(among) > 0 {
@@ -72,7 +73,7 @@ func (p *Partition) undecided(k *protocol.Wanted, among []protocol.Transaction, 
 	return nil
 }
 
-// version looks up a version of a key that is known.
+// version looks up a version of a known key.
 func (p *Partition) version(k *protocol.Wanted, among []protocol.Transaction, flags protocol.Flags, v *protocol.Version) {
 	p.counts.Gets++
 	*v = protocol.Version{}
@@ -106,8 +107,8 @@ func (p *Partition) version(k *protocol.Wanted, among []protocol.Transaction, fl
 	}
 }
 
-// absent returns the timestamp of a key without a committed version: a remove that was forgotten has the floor's at most. A prepared version is
-// newer.
+// absent returns the timestamp for a key without a committed version: the floor, because a forgotten remove has at
+// most the floor's timestamp. A prepared version is newer.
 func (p *Partition) absent(x *versions) Timestamp {
 	ts := p.floor
 	if x != nil {
@@ -132,13 +133,13 @@ func (p *Partition) content(at arena.Place, v *protocol.Version) {
 	}
 }
 
-// exactly looks up the version with a timestamp, prepared ones too: who asks for it has seen another part of its transaction, so all
-// partitions have prepared it.
+// exactly looks up the version with a timestamp, prepared ones included: a reader that asks for it has seen another
+// part of its transaction, so all partitions have prepared it.
 func (p *Partition) exactly(x *versions, slot arena.Place, ok bool, latest, ts Timestamp, v *protocol.Version) {
 	switch at, found := p.locate(x, slot, latest, ts); {
 	case found:
 		p.content(at, v)
-	case ts > max(latest, p.absentIf(!ok, x)): // only what a newer one has overtaken is ever dropped
+	case ts > max(latest, p.absentIf(!ok, x)): // only versions that a newer one has overtaken are ever dropped
 		v.State = protocol.StateNever
 	default:
 		v.State = protocol.StateGone
@@ -168,9 +169,11 @@ func (p *Partition) locate(x *versions, slot arena.Place, latest, ts Timestamp) 
 	return 0, false
 }
 
-// newestAmong looks up the newest of the versions that certain transactions wrote. A key has one version at most with a timestamp: if that is another
-// client's, the transaction that is meant did not write the key. Each transaction counts by itself: that the newest one has not written the key says nothing of an
-// older one, whose version may have been dropped. Of a key without a slot a remove is forgotten at most, up to the timestamp in the answer.
+// newestAmong looks up the newest of the versions that certain transactions wrote. A key has at most one version with
+// a given timestamp: if that is another client's, the transaction in question did not write the key. Each transaction
+// is considered separately: if the newest one has not written the key, an older one may have, and its version may
+// have been dropped. For a key without a slot, only a remove may have been forgotten, up to the timestamp in the
+// answer.
 func (p *Partition) newestAmong(x *versions, slot arena.Place, latest Timestamp, among []protocol.Transaction, v *protocol.Version) {
 	best, at, dropped := Timestamp(0), arena.Place(0), Timestamp(0)
 	for i := range among {

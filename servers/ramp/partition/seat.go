@@ -7,22 +7,24 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A seat is what a partition has of its replicas while it reigns: the log that carries its entries to them, and the reign that says which of them count.
+// A seat is a reigning partition's access to its replicas: the log that carries its entries to them, and the reign,
+// which knows the members that have them.
 type seat struct {
 	log    *replica.Log
 	reign  *replica.Reign
-	life   uint64 // of the table; it ends when all partitions go on with what files had
-	least  int    // members without which nothing is prepared
+	life   uint64 // of the table; it ends when all partitions restart from the content of files
+	least  int    // with fewer members nothing is prepared
 	places func() []byte
-	// look reads the clock, and reports whether the machine was suspended since the last look: its monotonic clock has stood still.
+	// look reads the clock, and reports whether the machine was suspended since the last call: its monotonic clock
+	// stood still.
 	look func() (mono int64, suspended bool)
 	buf  []byte
 }
 
-// changesRoom is more than what a change takes in an entry beside the version's item.
+// changesRoom is an upper bound of the bytes of a change in an entry besides the version's item.
 const changesRoom = 64
 
-// append gives the log the entry that has just been numbered.
+// append appends the entry that has just been numbered to the log.
 func (s *seat) append(seq, term uint64, changes []store.Change) {
 	s.buf = store.AppendChanges(s.buf[:0], changes)
 	if got := s.log.Append(term, s.buf); got != seq {
@@ -47,13 +49,15 @@ func (p *Partition) life() uint64 {
 	return p.seat.life
 }
 
-// busy reports whether requests wait: for room at the members, for the reign to begin, or since it is being handed over.
+// busy reports whether requests have to wait: for room at the members, for the reign to begin, or because it is being
+// handed over.
 func (s *seat) busy() bool { return s.log.Waits() || s.reign.Closed() || !s.reign.Serving() }
 
 // lacks reports whether there are fewer members than writes need.
 func (s *seat) lacks() bool { return s.reign.InSync() < s.least }
 
-// mayTell reports whether the partition may tell what it has: nobody else serves it. It reads the clock, as it may have stood still since the last look.
+// mayTell reports whether the partition may answer from its state: no other member serves. It reads the clock, which
+// may have stood still since the last reading.
 func (p *Partition) mayTell() bool {
 	if p.seat == nil {
 		return true
@@ -63,7 +67,7 @@ func (p *Partition) mayTell() bool {
 	return !suspended && p.now < p.seat.reign.TenureEnd()
 }
 
-// tenureLeft returns for how many microseconds Reads of this life's memory count, from now on.
+// tenureLeft returns the number of microseconds from now for which Reads of this life's memory are valid.
 func (p *Partition) tenureLeft() uint32 {
 	switch {
 	case p.seat == nil:
@@ -74,7 +78,7 @@ func (p *Partition) tenureLeft() uint32 {
 	return uint32(min(max(0, p.seat.reign.TenureEnd()-p.now)/1000, math.MaxUint32))
 }
 
-// still reports whether nothing is left of what was asked for.
+// still reports whether no request is waiting or unanswered.
 func (p *Partition) still() bool {
 	return p.waitHead == len(p.waits) && p.waiting == 0 && len(p.brought) == 0 && !p.holding() && len(p.locks.keys) == 0
 }

@@ -9,7 +9,7 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A Note is what partitions tell each other about a transaction.
+// A Note is a message between partitions about a transaction.
 type Note struct {
 	From   uint32
 	TS     Timestamp
@@ -22,7 +22,7 @@ type Note struct {
 	Hashes          []uint64
 }
 
-// NoteState is what the sender of a Note knows of the transaction.
+// NoteState is the state of the transaction at the sender of a Note.
 type NoteState uint8
 
 // The states.
@@ -32,7 +32,8 @@ const (
 	NoteRefused
 )
 
-// pursue asks the other partitions of a transaction that its client has not finished, or that they may not all have.
+// pursue asks the other partitions of a transaction that its client has not finished, or that not all of them may
+// have.
 func (p *Partition) pursue(t *txn) {
 	if t.state == committed {
 		p.settle(t)
@@ -47,7 +48,7 @@ func (p *Partition) pursue(t *txn) {
 	}
 	if t.prepared <= p.tellable() {
 		p.question(t)
-	} else if !t.awaits { // what is told of it has to last
+	} else if !t.awaits { // what is reported has to be durable
 		t.awaits = true
 		p.after(t.prepared, func() {
 			if t.awaits = false; p.txns[t.ts] == t && t.state == prepared && !p.outcome(t) {
@@ -57,7 +58,7 @@ func (p *Partition) pursue(t *txn) {
 	}
 }
 
-// question asks the other partitions what they know of a transaction.
+// question asks the other partitions about a transaction.
 func (p *Partition) question(t *txn) {
 	for i := range t.sharers {
 		if s := &t.sharers[i]; !s.settled || t.state == prepared {
@@ -68,7 +69,7 @@ func (p *Partition) question(t *txn) {
 	}
 }
 
-// note says what this partition knows of a transaction.
+// note returns this partition's knowledge of a transaction.
 func (p *Partition) note(t *txn) Note {
 	n := Note{From: p.o.Partition, TS: t.ts, Client: t.client, Life: p.life(), Hashes: t.hashes}
 	switch t.state {
@@ -84,10 +85,10 @@ func (p *Partition) note(t *txn) Note {
 	return n
 }
 
-// Hear takes a note of another partition. It belongs to the partition's thread, as all methods do.
+// Hear handles a note of another partition. As with all methods, the goroutine that serves the partition calls it.
 func (p *Partition) Hear(n Note) {
 	if p.failed != nil || n.Life != p.life() || p.seat != nil && p.seat.reign.Closed() {
-		return // what another life of the table knew is lost
+		return // entries of another life of the table are lost
 	}
 	t := p.txns[n.TS]
 	switch {
@@ -97,10 +98,10 @@ func (p *Partition) Hear(n Note) {
 		if t = p.refuse(n.TS, n.Client, n.Hashes); t == nil {
 			return
 		}
-	case t == nil: // committed, and forgotten here since all partitions have it
+	case t == nil: // committed, and forgotten here because all partitions have it
 		p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, Life: p.life(), State: NoteCommitted, Synced: true, Settled: true})
 		return
-	case t.client != n.Client: // the timestamp is another transaction's here. It has to be refused when that one is forgotten, too
+	case t.client != n.Client: // the timestamp is another transaction's here. It has to stay refused when that one is forgotten, too
 		if n.Question {
 			if p.floor < n.TS {
 				p.raise(n.TS)
@@ -117,7 +118,7 @@ func (p *Partition) Hear(n Note) {
 	}
 }
 
-// answer tells another partition of a transaction, once that may be told.
+// answer reports a transaction to another partition, once answers may depend on its entry.
 func (p *Partition) answer(t *txn, to uint32) {
 	seq := t.prepared
 	if t.state == refused {
@@ -126,14 +127,14 @@ func (p *Partition) answer(t *txn, to uint32) {
 	p.after(seq, func() { p.o.Tell(to, p.note(t)) })
 }
 
-// learn takes what another partition knows.
+// learn records what another partition reports.
 func (p *Partition) learn(t *txn, n *Note) {
 	i := slices.IndexFunc(t.sharers, func(s sharer) bool { return s.partition == n.From })
 	if i < 0 || t.state == refused {
 		return
 	}
 	s := &t.sharers[i]
-	if n.State != NoteRefused { // it has been told once it lasts
+	if n.State != NoteRefused { // it was reported once it was durable
 		s.prepared = true
 	}
 	s.preparedS = s.preparedS || n.Synced
@@ -184,7 +185,7 @@ func (p *Partition) finish(t *txn) {
 	}
 }
 
-// inherit takes over what was not finished in the last life.
+// inherit continues the unfinished work of the last life.
 func (p *Partition) inherit(in *store.Inherited) error {
 	p.floor = Timestamp(in.Floor)
 	p.inFile(p.floor)

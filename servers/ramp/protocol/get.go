@@ -6,15 +6,16 @@ import (
 	"slices"
 )
 
-// A Get asks for versions of keys of one partition.
+// A Get requests versions of keys of one partition.
 type Get struct {
-	// Among: of each key without a timestamp of its own the newest version that one of these transactions wrote. Empty: the newest that is committed. Timestamps
-	// alone would not do: clients may have the same number, and a version that has another transaction's timestamp may be prepared, and aborted later.
+	// Among selects, for each key without a timestamp of its own, the newest version that one of these transactions
+	// wrote; empty: the newest committed version. Timestamps alone do not suffice: clients may have the same number,
+	// and a version with another transaction's timestamp may be prepared, and aborted later.
 	Among []Transaction
 	Keys  []Wanted
 }
 
-// A Wanted is a key, and which version of it: with this timestamp, committed or prepared; 0: see Get.Among.
+// A Wanted is a key and the timestamp of the wanted version, committed or prepared; 0: see Get.Among.
 type Wanted struct {
 	TS  Timestamp
 	Key []byte
@@ -25,7 +26,7 @@ const (
 	wantedHead = 12
 )
 
-// Size returns how many bytes AppendBody appends.
+// Size returns the number of bytes that AppendBody appends.
 func (g *Get) Size() int {
 	n := getHead + TransactionSize*len(g.Among)
 	for i := range g.Keys {
@@ -49,7 +50,7 @@ func (g *Get) AppendBody(b []byte) []byte {
 	return b
 }
 
-// Parse decodes the body. The slices of g are used again; keys are parts of the body.
+// Parse decodes the body. It reuses the slices of g; keys are parts of the body.
 func (g *Get) Parse(b []byte) error {
 	bad := func(what string) error { return fmt.Errorf("%w: GET of %d bytes: %s", ErrMalformed, len(b), what) }
 	if len(b) < getHead {
@@ -83,7 +84,7 @@ func (g *Get) Parse(b []byte) error {
 	return nil
 }
 
-// Clone returns a copy that shares nothing with g.
+// Clone returns a copy that shares no memory with g.
 func (g *Get) Clone() *Get {
 	c := &Get{Among: slices.Clone(g.Among), Keys: slices.Clone(g.Keys)}
 	for i := range c.Keys {
@@ -92,27 +93,27 @@ func (g *Get) Clone() *Get {
 	return c
 }
 
-// State is what a partition says of a key.
+// State is the state of a key or a version in a partition's answer.
 type State uint8
 
 // The states.
 const (
 	StateAbsent  State = 0 // the version says that the key has no value
-	StateFound   State = 1 // the version
-	StateNever   State = 2 // there is no such version, and never was one with a timestamp above TS; a remove up to TS may be forgotten
-	StateGone    State = 3 // there may have been one, and it was forgotten: the transaction has to begin anew
-	StateOmitted State = 4 // the answer had no room for the value: ask for the key alone
+	StateFound   State = 1 // the version has a value
+	StateNever   State = 2 // no such version exists, and never did with a timestamp above TS; a remove up to TS may be forgotten
+	StateGone    State = 3 // the version may have existed and been forgotten: the transaction has to start again
+	StateOmitted State = 4 // the answer had no room for the value: request the key alone
 )
 
-// A Version is what the answer to a GET has of one key.
+// A Version is the part of one key in the answer to a GET.
 type Version struct {
 	State   State
 	TS      Timestamp
-	Content []byte // of the item, as in Meta.AppendContent; empty if there is no version, or only timestamps were asked for
+	Content []byte // of the item, as in Meta.AppendContent; empty without a version, or if only timestamps were requested
 	Slot    Slot   // Length 0: none
 }
 
-// A Slot is where a client may Read the newest committed version of a key.
+// A Slot is the place at which a client may Read the newest committed version of a key.
 type Slot struct {
 	Offset uint64
 	Extent uint32
@@ -122,20 +123,20 @@ type Slot struct {
 // Got is the answer to a GET and to a LOCK.
 type Got struct {
 	Term     uint64 // of the partition's life
-	Tenure   uint32 // microseconds, from when the request was sent, for which Reads of this life's slots count
+	Tenure   uint32 // microseconds, from when the request was sent, for which Reads of this life's slots are valid
 	Versions []Version
 }
 
 const (
 	gotHead     = 16
 	versionHead = 32
-	// VersionRoom is the most bytes that a version takes in an answer beside its content.
+	// VersionRoom is the most bytes of a version in an answer besides its content.
 	VersionRoom = versionHead
-	// GotRoom is the same for the answer beside its versions.
+	// GotRoom is the most bytes of an answer besides its versions.
 	GotRoom = gotHead
 )
 
-// AppendHead appends the head of the answer; so many versions follow.
+// AppendHead appends the head of the answer; that many versions follow.
 func (g *Got) AppendHead(b []byte, versions int) []byte {
 	b = le.AppendUint64(b, g.Term)
 	b = le.AppendUint32(b, g.Tenure)
@@ -162,7 +163,7 @@ func (v *Version) Append(b []byte) []byte {
 	return append(b, v.Content...)
 }
 
-// Parse decodes the answer to a request for so many keys. The slice of g is used again; contents are parts of the body.
+// Parse decodes the answer to a request for that many keys. It reuses the slice of g; contents are parts of the body.
 func (g *Got) Parse(b []byte, keys int) error {
 	bad := func(what string) error {
 		return fmt.Errorf("%w: an answer of %d bytes to GET: %s", ErrMalformed, len(b), what)
@@ -190,7 +191,7 @@ func (g *Got) Parse(b []byte, keys int) error {
 	return nil
 }
 
-// An Extent is the body of EXTENT's answer; its request is the number alone.
+// An Extent is the body of the answer to EXTENT; the body of the request is just the extent's number.
 type Extent struct {
 	Term uint64
 	Key  [5]uint64 // ID, Rkey, Nonce, Base, Len
@@ -219,10 +220,10 @@ func (e *Extent) Parse(b []byte) error {
 	return nil
 }
 
-// AppendExtentRequest appends the body of EXTENT's request.
+// AppendExtentRequest appends the body of an EXTENT request.
 func AppendExtentRequest(b []byte, number uint32) []byte { return le.AppendUint32(b, number) }
 
-// ParseExtentRequest decodes it.
+// ParseExtentRequest decodes the body of an EXTENT request.
 func ParseExtentRequest(b []byte) (uint32, error) {
 	if len(b) != 4 {
 		return 0, fmt.Errorf("%w: EXTENT of %d bytes", ErrMalformed, len(b))
@@ -230,13 +231,14 @@ func ParseExtentRequest(b []byte) (uint32, error) {
 	return le.Uint32(b), nil
 }
 
-// A Lock asks for locks of keys, in the order given, for a transaction of two-phase locking. The answer is that of a GET.
+// A Lock requests locks of keys, in the order given, for a transaction of two-phase locking. The answer is that of a
+// GET.
 type Lock struct {
-	Transaction // the transaction; the lower its timestamp the older it is
+	Transaction // a lower timestamp is an older transaction
 	Keys        [][]byte
 }
 
-// Size returns how many bytes AppendBody appends.
+// Size returns the number of bytes that AppendBody appends.
 func (l *Lock) Size() int {
 	n := TransactionSize + 4
 	for _, k := range l.Keys {

@@ -9,10 +9,10 @@ import (
 // Revision is the version of this protocol.
 const Revision = 2
 
-// AnyPartition, in a hello, asks for whatever partition the node likes.
+// AnyPartition, in a hello, asks for any partition of the node.
 const AnyPartition = 1<<32 - 1
 
-// The sizes of what proves that the other side has the secret.
+// The sizes of the proof that the other side has the secret, and of its nonce.
 const (
 	NonceSize = 16
 	ProofSize = sha256.Size
@@ -20,10 +20,10 @@ const (
 
 const magic = "FDBR"
 
-// Hello is a client's part in making a connection. It stands in the fabric's hello, behind that of package wire.
+// Hello is the client's part in making a connection. It is in the fabric's hello, behind that of package wire.
 type Hello struct {
 	Partition uint32
-	Client    uint64 // drawn at random when the client is made
+	Client    uint64 // random, drawn when the client is created
 	Nonce     [NonceSize]byte
 }
 
@@ -63,15 +63,15 @@ func checkMagic(b []byte, size int) error {
 	return nil
 }
 
-// Welcome is the partition's part.
+// Welcome is the partition's part in making a connection.
 type Welcome struct {
 	Partition  uint32
 	Partitions uint32 // of the table
 	NeedsAuth  bool   // the first request has to be AUTH
-	Replicas   bool   // partitions have replicas, on several nodes: what is prepared outlives the partition's life
+	Replicas   bool   // partitions have replicas on several nodes: prepared versions outlive the partition's term
 	Seed       uint64 // of the hash of keys
 	Term       uint64 // of the partition's life
-	Life       uint64 // what a partition has prepared it has as long as this stays the same
+	Life       uint64 // a partition keeps its prepared versions as long as this stays the same
 	Nonce      [NonceSize]byte
 	Proof      [ProofSize]byte // Prove(secret, ServerSide, hello, welcome); zero without a secret
 }
@@ -116,7 +116,7 @@ func (w *Welcome) Parse(b []byte) error {
 	return nil
 }
 
-// Side says whose proof it is: a proof cannot be sent back to its maker.
+// Side says whose proof it is, so that a proof cannot be sent back to its maker.
 type Side byte
 
 // The two sides.
@@ -135,5 +135,5 @@ func Prove(secret []byte, side Side, h *Hello, w *Welcome) [ProofSize]byte {
 	return [ProofSize]byte(m.Sum(nil))
 }
 
-// ProofEqual compares two proofs in a time that does not tell where they differ.
+// ProofEqual compares two proofs in constant time.
 func ProofEqual(a, b []byte) bool { return hmac.Equal(a, b) }

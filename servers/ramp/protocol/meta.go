@@ -5,31 +5,33 @@ import (
 	"slices"
 )
 
-// Kind is what an item says of the other keys of its transaction. The writer chooses it, by the algorithm that readers are to use.
+// Kind says how an item describes the other keys of its transaction. The writer chooses it, by the algorithm that
+// readers use.
 type Kind uint8
 
 // The kinds.
 const (
 	KindNone   Kind = 0 // RAMP-Small: nothing
-	KindHashes Kind = 1 // RAMP-Fast: the hashes of all keys of the transaction, in rising order
+	KindHashes Kind = 1 // RAMP-Fast: the hashes of all keys of the transaction, in ascending order
 	KindBloom  Kind = 2 // RAMP-Hybrid: a Bloom filter of these hashes
 )
 
-// Of the Bloom filter: 256 bits, of which a hash has four. With 4 keys a transaction one key in 17,000 is found that is none of its keys, with
-// 32 keys one in 41. That costs the reader a message and no more.
+// The Bloom filter has 256 bits, of which a hash sets four. With 4 keys in a transaction, one other key in 17,000 is
+// found in the filter; with 32 keys, one in 41. A false positive costs the reader a message.
 const (
 	BloomSize  = 32 // bytes
 	bloomProbe = 4
 )
 
-// Meta is what an item says of its transaction.
+// Meta is an item's description of its transaction.
 type Meta struct {
 	Kind   Kind
-	Client uint64 // who wrote it: with the timestamp, which transaction
+	Client uint64 // the writer: with the timestamp, it identifies the transaction
 	Data   []byte // hashes of eight bytes each, or the filter
 }
 
-// MakeMeta returns the Meta of a kind for a client's transaction and the hashes of all its keys, which are in rising order.
+// MakeMeta returns the Meta of a kind for a client's transaction and the hashes of all its keys, which are in
+// ascending order.
 func MakeMeta(k Kind, client uint64, hashes []uint64) Meta {
 	m := Meta{Kind: k, Client: client}
 	switch k {
@@ -52,8 +54,8 @@ func MakeMeta(k Kind, client uint64, hashes []uint64) Meta {
 
 func bloomBit(h uint64, i int) uint8 { return uint8(h >> (8 * i)) }
 
-// Has reports whether the transaction may have written the key with that hash: KindHashes knows, KindBloom may be wrong if it says yes,
-// KindNone says no.
+// Has reports whether the transaction may have written the key with that hash: KindHashes is exact, KindBloom may
+// return a false true, KindNone returns false.
 func (m *Meta) Has(h uint64) bool {
 	switch m.Kind {
 	case KindHashes:
@@ -78,13 +80,14 @@ func (m *Meta) Has(h uint64) bool {
 	return false
 }
 
-// Size returns how many bytes AppendContent takes for a value of that many bytes.
+// Size returns the number of bytes that AppendContent appends for a value of vlen bytes.
 func (m *Meta) Size(vlen int) int { return contentHead + len(m.Data) + vlen }
 
-// contentHead is the fixed part of an item's content.
+// contentHead is the size of the fixed part of an item's content.
 const contentHead = 16
 
-// AppendContent appends what an item of package guard has as its value: what the transaction's keys are, and the user's value.
+// AppendContent appends the value of an item of package guard: the description of the transaction's keys, and the
+// user's value.
 func (m *Meta) AppendContent(b, value []byte) []byte {
 	b = append(b, byte(m.Kind), 0)
 	b = le.AppendUint16(b, uint16(len(m.Data)/8))
@@ -109,7 +112,7 @@ func ParseContent(b []byte) (m Meta, value []byte, err error) {
 	return m, b[end:], nil
 }
 
-// AppendWithoutValue appends a content as it would be with a value of no bytes.
+// AppendWithoutValue appends a content with its value removed.
 func AppendWithoutValue(b, content []byte) []byte {
 	m, _, err := ParseContent(content)
 	if err != nil {
@@ -130,7 +133,7 @@ func (k Kind) fits(n int) bool {
 	return false
 }
 
-// SortHashes sorts the hashes of a transaction's keys and drops what is twice.
+// SortHashes sorts the hashes of a transaction's keys and removes duplicates.
 func SortHashes(h []uint64) []uint64 {
 	slices.Sort(h)
 	return slices.Compact(h)

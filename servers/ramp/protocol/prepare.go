@@ -9,15 +9,15 @@ import (
 // A Prepare is the first phase of a PUT+, for the keys of one partition.
 type Prepare struct {
 	TS     Timestamp
-	Client uint64 // drawn at random by the client: two transactions with the same timestamp are told apart
+	Client uint64 // random, drawn by the client: distinguishes transactions with the same timestamp
 	Kind   Kind
-	Hashes []uint64 // of all keys of the transaction, those of other partitions too, in rising order
+	Hashes []uint64 // of all keys of the transaction, including those of other partitions, in ascending order
 	Parts  []Part
 }
 
 // A Part is a key and its new value.
 type Part struct {
-	Removed bool // the key has no value any more
+	Removed bool // the key is removed
 	Key     []byte
 	Value   []byte
 }
@@ -28,7 +28,7 @@ const (
 	partRemoved = 1
 )
 
-// Size returns how many bytes AppendBody appends.
+// Size returns the number of bytes that AppendBody appends.
 func (p *Prepare) Size() int {
 	n := prepareHead + 8*len(p.Hashes)
 	for i := range p.Parts {
@@ -65,7 +65,7 @@ func (p *Part) append(b []byte) []byte {
 	return append(b, p.Value...)
 }
 
-// Parse decodes the body. The slices of p are used again; keys and values are parts of the body.
+// Parse decodes the body. It reuses the slices of p; keys and values are parts of the body.
 func (p *Prepare) Parse(b []byte) error {
 	bad := func(what string) error { return fmt.Errorf("%w: PREPARE of %d bytes: %s", ErrMalformed, len(b), what) }
 	if len(b) < prepareHead {
@@ -109,7 +109,7 @@ func (p *Prepare) Parse(b []byte) error {
 	return nil
 }
 
-// A Transaction says which one is meant. It is the body of COMMIT, ABORT and UNLOCK.
+// A Transaction identifies a transaction. It is the body of COMMIT, ABORT and UNLOCK.
 type Transaction struct {
 	TS     Timestamp
 	Client uint64
@@ -132,11 +132,11 @@ func (d *Transaction) Parse(b []byte) error {
 	return nil
 }
 
-// Newest is the body of the answer to a PREPARE: the newest timestamp that the partition knows of, which the client's next one has to exceed.
-// With StatusClock it is the partition's time.
+// Newest is the body of the answer to a PREPARE: the newest timestamp that the partition knows, which the client's
+// next one has to exceed. With StatusClock it is the partition's time.
 type Newest struct{ TS Timestamp }
 
-// NewestSize is the size of its body.
+// NewestSize is the size of the body of Newest.
 const NewestSize = 8
 
 // AppendBody appends the answer's body.
@@ -151,7 +151,7 @@ func (n *Newest) Parse(b []byte) error {
 	return nil
 }
 
-// Clone returns a copy that shares nothing with p.
+// Clone returns a copy that shares no memory with p.
 func (p *Prepare) Clone() *Prepare {
 	c := *p
 	c.Hashes, c.Parts = slices.Clone(p.Hashes), slices.Clone(p.Parts)

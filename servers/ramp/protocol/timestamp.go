@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// A Timestamp orders the versions of a key. All versions that a transaction writes have the transaction's timestamp. No two transactions of a client share one,
-// and no two versions of a key; transactions of two clients that have no key in common may:
+// A Timestamp orders the versions of a key. All versions that a transaction writes have the transaction's timestamp.
+// No two transactions of a client share one, and no two versions of a key; transactions of two clients without a
+// common key may:
 //
 //	bits   field
 //	22-63  milliseconds since 1970 of the client's hybrid clock
-//	10-21  number that the client has drawn, so that others seldom have its timestamps
-//	0-9    count, of the transactions of the client within the millisecond
+//	10-21  a number that the client has drawn, so that others seldom have its timestamps
+//	0-9    count of the transactions of the client within the millisecond
 //
 // 0 stands for no version.
 type Timestamp uint64
@@ -35,34 +36,36 @@ func (t Timestamp) Milli() uint64 { return uint64(t) >> milliShift }
 // Client returns the number of the client.
 func (t Timestamp) Client() uint16 { return uint16(t >> countBits & (1<<clientBits - 1)) }
 
-// Count returns the number within the millisecond.
+// Count returns the count within the millisecond.
 func (t Timestamp) Count() uint16 { return uint16(t & maxCount) }
 
 func (t Timestamp) String() string { return fmt.Sprintf("%d.%d.%d", t.Milli(), t.Client(), t.Count()) }
 
-// A Clock is the hybrid clock of a client. Its timestamps rise, whatever the wall clock does, until a server says that they are too far off; and none
-// is ever returned twice. One goroutine uses it.
+// A Clock is the hybrid clock of a client. Its timestamps increase, whatever the wall clock does, until a server says
+// that they are too far off; and none is ever returned twice. One goroutine uses it.
 type Clock struct {
 	client uint16
 	milli  uint64
 	count  uint16 // of the next timestamp within milli; above maxCount when milli is used up
 	offset int64  // milliseconds to add to the wall clock, which a server has found to be wrong
-	run    span   // what it uses without a gap; empty if first is 0
-	used   []span // earlier ones, in rising order, with more than setBack between them
+	run    span   // the span in use; first is 0 if it is empty
+	used   []span // earlier spans, in ascending order, more than setBack apart
 }
 
-// A span is milliseconds, both ends included.
+// A span is a range of milliseconds, both ends included.
 type span struct{ first, last uint64 }
 
 const (
-	// setBack is by how many milliseconds a clock has to be ahead of a server's to be set back. What is less is corrected by the offset alone: the
-	// server accepts it, and time catches up. It is also how long a gap between two spans is.
+	// setBack is by how many milliseconds a clock has to be ahead of a server's clock to be set back. A smaller lead
+	// is corrected by the offset only: the server accepts it, and time catches up. It is also the least gap between
+	// two spans.
 	setBack = 1000
-	// maxSpans is how many spans are remembered. With more of them the two that are nearest to each other become one, with what is between them.
+	// maxSpans is the most spans that are remembered. When there are more, the two nearest to each other are joined,
+	// including the gap between them.
 	maxSpans = 64
 )
 
-// NewClock returns the clock of a client with a number.
+// NewClock returns the clock of a client with the given number.
 func NewClock(number uint16) *Clock { return &Clock{client: number % MaxClients} }
 
 // Next returns a new timestamp. wall is the date in milliseconds since 1970.
@@ -90,7 +93,7 @@ func (c *Clock) Next(wall uint64) Timestamp {
 	return t
 }
 
-// endRun notes what was used, so that it is not used again if the clock is set back.
+// endRun records the span in use, so that it is not used again if the clock is set back.
 func (c *Clock) endRun() {
 	if c.run.first == 0 {
 		return
@@ -116,7 +119,7 @@ func (c *Clock) endRun() {
 	}
 }
 
-// join makes one span of the i-th and the one before it.
+// join joins span i and the one before it.
 func (c *Clock) join(i int) {
 	c.used[i-1].last = max(c.used[i-1].last, c.used[i].last)
 	c.used = slices.Delete(c.used, i, i+1)
@@ -129,7 +132,8 @@ func (c *Clock) Seen(t Timestamp) {
 	}
 }
 
-// Correct sets the clock by that of a server, which has refused a timestamp that was too far off. now is the server's time.
+// Correct sets the clock by a server's clock, after the server has refused a timestamp as too far off. now is the
+// server's time.
 func (c *Clock) Correct(wall uint64, now Timestamp) {
 	c.offset = int64(now.Milli()) - int64(wall)
 	if now.Milli()+setBack >= c.milli {
@@ -140,7 +144,8 @@ func (c *Clock) Correct(wall uint64, now Timestamp) {
 	c.milli, c.count = now.Milli(), maxCount+1
 }
 
-// Renumber gives the clock another number, by a step that is best the client's own: another client has its timestamps. What was used under any number stays used.
+// Renumber gives the clock another number, because another client has its timestamps. step should be specific to the
+// client. Timestamps used under any number stay used.
 func (c *Clock) Renumber(step uint16) {
 	c.client = (c.client + step) % MaxClients
 	c.count = maxCount + 1
