@@ -274,7 +274,7 @@ func (l *line) Close() error {
 			c.settle(c.unanswered(ErrClosed))
 		}
 	}
-	for i := len(l.open) - 1; i >= 0; i-- { // else Served does it
+	for i := len(l.open) - 1; i >= 0; i-- {
 		if p := l.open[i]; !p.serving { // else Served does it
 			p.give(ErrClosed)
 		}

@@ -24,12 +24,12 @@ import (
 )
 
 // Options make a node one of several.
-type Options struct { // belongs to the caller, which closes it after the node
-	Cluster   cluster.Cluster // name of the node, the same in all its lives: letters, digits, - and _
-	Node      string          // members of a shard, the primary included; 0: 3
-	Replicas  int             // memory and async mode: an entry is committed once all members have merged it, not only placed it
-	Strict    bool            // members that a shard needs for writes; 0: a majority of Replicas
-	MinInSync int             // members that a shard needs for writes; 0: most of the replicas
+type Options struct {
+	Cluster   cluster.Cluster // belongs to the caller, which closes it after the node
+	Node      string          // name of the node, the same in all its lives: letters, digits, - and _
+	Replicas  int             // members of a shard, the primary included; 0: 3
+	Strict    bool            // memory and async mode: an entry is committed once all members have merged it, not only placed it
+	MinInSync int             // members that a shard needs for writes; 0: a majority of Replicas
 	LogBytes  int             // size of each shard's log, and of its ring; 0: 64 MiB. A power of two from 64 KiB
 
 }

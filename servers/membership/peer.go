@@ -142,8 +142,8 @@ func (m *Node) Accept(in fabric.Incoming, hello []byte, of func(shard uint32) (*
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
 	conn, err := group.Accept(in, append(nonce[:], peerProof(m.site.Secret, 's', hello, nonce[:])...))
-	if err != nil { // group.Accept has refused it, or the peer has gone
-		return nil // Accept has refused it, or the peer has gone
+	if err != nil {
+		return nil // group.Accept has refused it, or the peer has gone
 	}
 	l := &peerLink{kind: h.kind, want: peerProof(m.site.Secret, 'c', hello, nonce[:])}
 	if !c.hand(func() { c.take(group, conn, l) }) {

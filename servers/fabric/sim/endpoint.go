@@ -18,10 +18,10 @@ type endpoint struct {
 
 	sends, recvs *ledger.Side
 	ops          []*op // of sends, in the same order
-	err          error // its process has ended
-	gone         bool  // its process has ended
-	waits        *op   // the Send that waits for a Recv of the peer, or nil
-	timed        bool  // an event is scheduled that checks the deadline of the oldest operation
+	err          error
+	gone         bool // its process has ended
+	waits        *op  // the Send that waits for a Recv of the peer, or nil
+	timed        bool // an event is scheduled that checks the deadline of the oldest operation
 	done         chan struct{}
 }
 

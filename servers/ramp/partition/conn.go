@@ -100,8 +100,8 @@ func (p *Partition) flush() (worked bool) {
 		for len(c.held) > 0 && !c.ended {
 			a := &c.held[0]
 			b, err := c.Begin(len(a.body))
-			if err != nil { // ErrAgain, or the connection has ended, which receive notices
-				break // ErrAgain, or the connection has ended, which receive finds
+			if err != nil {
+				break // ErrAgain, or the connection has ended, which receive notices
 			}
 			c.End(&a.h, append(b, a.body...))
 			*a = heldAnswer{}

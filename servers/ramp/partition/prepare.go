@@ -49,22 +49,22 @@ type sharer struct {
 
 // versions are the versions of a key besides the one in its slot. They are active, that is, in Partition.active,
 // while there are any, or requests wait for the key.
-type versions struct { // owned
+type versions struct {
 	key      []byte // in memory of its own
 	hash     uint64
 	prepared []version
 	old      []version // committed and overtaken
 	known    bool      // the file has nothing of the key that the slot lacks
 	fetching bool
-	idle     bool // no longer active: another versions may be, for the same key
+	idle     bool // no longer active: other versions of the same key may be
 	pins     int  // number of requests that wait for other keys, too
 	parked   []*parked
 }
 
 // A version is a version of a key outside its slot. Its item's guardian is 0.
 type version struct {
-	ts    Timestamp // of an old version: the timestamp of the version that has overtaken it
-	by    Timestamp // of an old one: the version that has overtaken it
+	ts    Timestamp
+	by    Timestamp // of an old version: the timestamp of the version that has overtaken it
 	place arena.Place
 }
 
