@@ -11,8 +11,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// holdUp starts the commit of tx and returns when it is about to wait for background work, for want of memory, where the test holds it up
-// until letGo.
+// holdUp starts the commit of tx, which has to wait for background work because memory is full, and stops it just
+// before it waits. It returns then; letGo lets the commit go on.
 func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 	t.Helper()
 	waits, goOn := make(chan struct{}), make(chan struct{})
@@ -34,8 +34,9 @@ func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 	}
 }
 
-// TestCommitWaitsForMemoryOnly: a commit that waits for memory goes on once there is some, also if background work that has freed it goes
-// on; if there is none after the next flush either, it takes its turn in background work.
+// TestCommitWaitsForMemoryOnly: a commit that waits for memory goes on as soon as memory is free, even if the
+// background work that has freed it still runs. If no memory is free after the next flush, the commit does background
+// work itself.
 func TestCommitWaitsForMemoryOnly(t *testing.T) {
 	for _, freed := range []bool{true, false} {
 		t.Run(fmt.Sprint("freed ", freed), func(t *testing.T) {
@@ -67,8 +68,9 @@ func TestCommitWaitsForMemoryOnly(t *testing.T) {
 	}
 }
 
-// TestCommitThatWaits: a commit that waits for background work gives up its snapshot, so that what it pins can be freed, and still loses if
-// what it depends on was changed meanwhile. A serializable one loses if anything was.
+// TestCommitThatWaits: a commit that waits for background work gives up its snapshot, so that what the snapshot pins
+// can be freed. It still loses if another transaction has changed what it depends on; a serializable one loses if
+// anything was committed.
 func TestCommitThatWaits(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -84,7 +86,7 @@ func TestCommitThatWaits(t *testing.T) {
 		{"what it has read changed", false, "r", false},
 		{"what it has read changed, serializable", true, "r", true},
 	} {
-		for _, unrelated := range []int{0, 40} { // commits behind which the other one is found in the table only
+		for _, unrelated := range []int{0, 40} { // commits after which the other one is found in the table only
 			t.Run(fmt.Sprint(c.name, " ", unrelated), func(t *testing.T) {
 				e := newEngine(t, Options{Durability: Buffered, Manual: true})
 				put(t, e, "r", "0")
@@ -115,7 +117,8 @@ func TestCommitThatWaits(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTheUnpinned: a commit that waits for background work is not in the registry, and Close waits for it.
+// TestCloseWaitsForTheUnpinned: a commit that waits for background work is not in the registry, and Close waits for
+// it nevertheless.
 func TestCloseWaitsForTheUnpinned(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -136,7 +139,7 @@ func TestCloseWaitsForTheUnpinned(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestSetsOfOpenTransactionsStay: the write set of a commit is not used again while a transaction that may look at it is open.
+// TestSetsOfOpenTransactionsStay: the write set of a commit is not reused while an open transaction may look at it.
 func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "a", "0")
@@ -159,8 +162,8 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	require.Greater(t, e.tree.sets.spent[0].seq, seq)
 }
 
-// TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not used again while a reader may find them in a
-// memtable.
+// TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not reused while a
+// reader may find them in a memtable.
 func TestSetsOfMemtablesStay(t *testing.T) {
 	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Buffered, Manual: true})
 	value := string(make([]byte, copyBytes/8))
@@ -197,7 +200,8 @@ func TestSetsOfMemtablesStay(t *testing.T) {
 	require.Zero(t, set.Len())
 }
 
-// TestCloseSeesWhoMoves: a transaction that is unpinned and pinned again while Close looks for it is there all the time.
+// TestCloseSeesWhoMoves: Close does not miss a transaction that is unpinned and pinned again while Close looks for
+// it.
 func TestCloseSeesWhoMoves(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		t.Run(fmt.Sprint("single ", single), func(t *testing.T) {

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCallsAreNotActive: a Buffered commit that is yet to be called back for is nobody who commits beside others, and Close waits for its call.
+// TestCallsAreNotActive: a Buffered commit whose callback is still due does not count as a concurrent committer, and
+// Close waits for its callback.
 func TestCallsAreNotActive(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	called, release := make(chan error), make(chan struct{})
@@ -31,7 +32,8 @@ func TestCallsAreNotActive(t *testing.T) {
 	}
 }
 
-// TestGather: a sync of what nobody waits for takes along what is queued by then, waits no longer than it gains, and ends when nobody comes.
+// TestGather: the sync before callbacks covers the commits that are queued during a short wait. The wait is not
+// longer than it gains, and ends when no commit comes.
 func TestGather(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	a := &async{committer: &e.committer}
@@ -50,7 +52,7 @@ func TestGather(t *testing.T) {
 	a.add(commits(1)[0])
 	require.Len(t, a.gather(commits(1)), 2)
 
-	a.synced, a.back = time.Millisecond, 10_000 // which take longer
+	a.synced, a.back = time.Millisecond, 10_000 // these take longer than a sync
 	a.add(commits(1)[0])
 	require.Len(t, a.gather(commits(1)), 1)
 	require.Equal(t, 1, a.waiting())

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// attempt runs an attempt of Retry that ends its transaction by fn's error, and returns the transaction's memory, for comparison only.
+// attempt runs an attempt of Retry that ends its transaction with fn's error, and returns the transaction's memory,
+// for comparison only.
 func attempt(t *testing.T, e *Engine, o TxOptions, fn func(tx *Tx) error) (memory *Tx, err error) {
 	t.Helper()
 	err = e.Retry(t.Context(), o, func(tx *Tx) (bool, error) {
@@ -25,7 +26,7 @@ func attempt(t *testing.T, e *Engine, o TxOptions, fn func(tx *Tx) error) (memor
 	return memory, err
 }
 
-// TestAttemptsAreAsIfNew: whatever an attempt has done, the next one that gets its memory finds nothing of that.
+// TestAttemptsAreAsIfNew: whatever an attempt has done, the next one that reuses its memory finds nothing of it.
 func TestAttemptsAreAsIfNew(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Shares: MemoryShares{WriteSets: 1 << 20}})
 	put(t, e, "k", "old")
@@ -85,7 +86,8 @@ func TestAttemptsAreAsIfNew(t *testing.T) {
 	}
 }
 
-// TestAttemptsThatLendAreNotUsedAgain: what leads to a transaction that has ended must not come to another one. Others are used again.
+// TestAttemptsThatLendAreNotUsedAgain: the memory of a transaction is not reused if a cursor or reader refers to it.
+// Otherwise it is.
 func TestAttemptsThatLendAreNotUsedAgain(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "old")
@@ -102,7 +104,7 @@ func TestAttemptsThatLendAreNotUsedAgain(t *testing.T) {
 		}
 	}
 	var last *Tx
-	require.Eventually(t, func() bool { // the pool may have lost one, or have it at another processor
+	require.Eventually(t, func() bool { // the pool may have dropped it, or have it at another processor
 		memory, err := attempt(t, e, TxOptions{}, func(tx *Tx) error { _, _, err := tx.Get([]byte("k")); return err })
 		require.NoError(t, err)
 		same := memory == last
@@ -111,7 +113,8 @@ func TestAttemptsThatLendAreNotUsedAgain(t *testing.T) {
 	}, patience, time.Microsecond)
 }
 
-// TestLentReaderOutlivesItsAttempt: a reader of a value that a transaction of Retry has written does not come to the writes of the next one.
+// TestLentReaderOutlivesItsAttempt: a reader of a value that a transaction of Retry has written does not see the
+// writes of the next one.
 func TestLentReaderOutlivesItsAttempt(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	var r io.Reader
@@ -135,7 +138,7 @@ func TestLentReaderOutlivesItsAttempt(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// TestAgeOfAttempts: a transaction of Retry says when it began to who asks for it.
+// TestAgeOfAttempts: a transaction of Retry has an age when somebody asks for the oldest reader.
 func TestAgeOfAttempts(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	tx, err := beginAttempt(e, TxOptions{})

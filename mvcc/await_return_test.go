@@ -9,8 +9,8 @@ import (
 	"flashdbm/lockfree"
 )
 
-// TestAwaitReturn: a leader waits until as many have committed as are expected back, but not where commits are not synced, nor longer than a sync
-// takes, nor for those who do not come.
+// TestAwaitReturn: a leader waits until as many have committed as are expected back. It does not wait if commits are
+// not synced, longer than a sync takes, or for committers that do not come.
 func TestAwaitReturn(t *testing.T) {
 	var list lockfree.List[pushedCommit]
 	push := func(n int) {

@@ -14,14 +14,15 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// putScattered puts n records in no order of keys, one version of all after the other.
+// putScattered puts n records in random key order, one version of all of them after the other.
 func putScattered(t *testing.T, e *Engine, from, n int) {
 	for i := from; i < from+n; i++ {
 		put(t, e, fmt.Sprintf("%04d", i*7919%1009), fmt.Sprint(i))
 	}
 }
 
-// TestBackgroundMerge: while much is merged in the background commits go on, and readers see what they should without waiting for its end.
+// TestBackgroundMerge: commits go on during a background merge, and readers see what they should without waiting for
+// its end.
 func TestBackgroundMerge(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		e := newEngine(t, Options{Durability: d, Manual: true, Thresholds: Thresholds{BackgroundOps: 8}})
@@ -64,7 +65,8 @@ func TestBackgroundMerge(t *testing.T) {
 	}
 }
 
-// TestBackgroundLeavesSnapshots: a reader at the Seq of a batch in the middle of those that are merged as one sees what there was then.
+// TestBackgroundLeavesSnapshots: a reader at the Seq of a batch in the middle of those that are merged together sees
+// the state at that Seq.
 func TestBackgroundLeavesSnapshots(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{BackgroundOps: 4}})
 	var readers []*Tx
@@ -86,7 +88,7 @@ func TestBackgroundLeavesSnapshots(t *testing.T) {
 	}
 }
 
-// TestBackgroundFails: the error of a merge in the background poisons the store, and Close waits for its end.
+// TestBackgroundFails: an error of a background merge poisons the store, and Close waits for the end of the merge.
 func TestBackgroundFails(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -107,7 +109,8 @@ func TestBackgroundFails(t *testing.T) {
 	require.Error(t, e.Close())
 }
 
-// TestBackgroundFailsCommits: the commit whose leader learns that a merge in the background has failed fails like those behind it, and is not shown.
+// TestBackgroundFailsCommits: the commit whose leader finds that a background merge has failed fails like the commits
+// after it, and is not shown.
 func TestBackgroundFailsCommits(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		mem := vfs.NewMem(0)
@@ -132,7 +135,7 @@ func version(t *testing.T, value []byte, i int) {
 	assert.True(t, strings.HasSuffix(string(value), fmt.Sprint("=", i)), "%q is not of %d", value, i)
 }
 
-// TestBackgroundBesideAll: writers, readers and background work while merges go on in the background, one after the other.
+// TestBackgroundBesideAll: writers, readers and background work run while one background merge follows the other.
 func TestBackgroundBesideAll(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{WriteThrough, Buffered} {

@@ -12,7 +12,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestBesideSyncCallsInOrder: the write of the second group fails while the first one is being synced. The calls are to be in the order of commits.
+// TestBesideSyncCallsInOrder: the write of the second group fails while the first one is being synced. Callbacks must
+// come in the order of commits.
 func TestBesideSyncCallsInOrder(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -56,8 +57,9 @@ func TestBesideSyncCallsInOrder(t *testing.T) {
 	require.Equal(t, []string{"1a", "1b", "2"}, []string{calls[0][:2], calls[1][:2], calls[2][:1]}, "%q", calls)
 }
 
-// TestBesideSyncThenTokenSync: a leader who syncs with the token in hand comes while the group before is being synced beside: fewer than 20 commit, or the device has
-// become slow. It merges nothing that is not durable. (With Options.SyncBeside no test comes here: whoever is in the first group is active.)
+// TestBesideSyncThenTokenSync: a leader that syncs with the token in hand comes while the group before is synced
+// without it, because fewer than besideLeast commit or the device has become slow. It merges nothing that is not
+// durable. (With Options.SyncBeside no test gets here: every committer of the first group is active.)
 func TestBesideSyncThenTokenSync(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, 3)
@@ -82,7 +84,8 @@ func TestBesideSyncThenTokenSync(t *testing.T) {
 	})
 }
 
-// TestCloseFindsStrayToken: the caller of a commit that was called back for already may have taken the token, and handed it to a goroutine that has ended.
+// TestCloseFindsStrayToken: the caller of an asynchronous commit whose callback has returned may take the token, and
+// hand it to a goroutine that has ended.
 func TestCloseFindsStrayToken(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	require.True(t, e.token.try())

@@ -18,7 +18,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// besideEngine returns an engine whose groups are synced beside the next one, and a gate for these syncs.
+// besideEngine returns an engine that syncs each group while the next one is made, and a gate for these syncs.
 func besideEngine(t *testing.T, o Options) (*Engine, *syncGate) {
 	mem := vfs.NewMem(0)
 	t.Cleanup(mem.Release)
@@ -33,7 +33,7 @@ func besideEngine(t *testing.T, o Options) (*Engine, *syncGate) {
 	return e, gate
 }
 
-// commitTogether has commits wait for the token together, then lets one of them lead.
+// commitTogether lets commits wait for the token together, then lets one of them lead.
 func commitTogether(t *testing.T, e *Engine, n int, key, value string, done chan<- error) {
 	release := e.HoldToken()
 	before := e.Pushed()
@@ -55,8 +55,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 const aWhile = 20 * time.Millisecond // for what must not happen
 
-// TestBesideSync: while a group is synced the next one is logged and shown, and no further one; none of their commits returns, and no View
-// sees them.
+// TestBesideSync: while a group is synced, the next one is logged and shown, and no further one. None of their
+// commits returns, and no View sees them.
 func TestBesideSync(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	first, second, third := make(chan error, 2), make(chan error, 1), make(chan error, 1)
@@ -101,8 +101,8 @@ func TestBesideSync(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestBesideSyncWaitsForEnough: the next group begins with as many commits as are about to come back, or once the sync has ended; commits that
-// come before sleep, and the token is free.
+// TestBesideSyncWaitsForEnough: the next group begins when as many commits have come as are about to come back, or
+// when the sync has ended. Commits that come earlier sleep, and the token is free.
 func TestBesideSyncWaitsForEnough(t *testing.T) {
 	for _, come := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint(come), func(t *testing.T) {
@@ -139,7 +139,8 @@ func TestBesideSyncWaitsForEnough(t *testing.T) {
 	}
 }
 
-// TestBesideSyncMerges: what is not durable is not merged, although the memtables have much: the leader waits for the sync.
+// TestBesideSyncMerges: what is not durable is not merged even if the memtables have much: the leader waits for the
+// sync.
 func TestBesideSyncMerges(t *testing.T) {
 	const commits = 64
 	e, gate := besideEngine(t, Options{MemoryLimit: 64 << 10})
@@ -163,7 +164,8 @@ func TestBesideSyncMerges(t *testing.T) {
 	})
 }
 
-// TestBesideSyncHoldsUpBackground: background work that comes by the token while a group is synced without it waits for the sync.
+// TestBesideSyncHoldsUpBackground: background work that gets the token while a group is synced without it waits for
+// the sync.
 func TestBesideSyncHoldsUpBackground(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, 2)
@@ -186,7 +188,8 @@ func TestBesideSyncHoldsUpBackground(t *testing.T) {
 	})
 }
 
-// TestBesideSyncLeaves: what would not fill a page is left to the next group, also the leader's own commit, which returns with that group.
+// TestBesideSyncLeaves: commits that would not fill a page are left to the next group, the leader's own included,
+// which returns with that group.
 func TestBesideSyncLeaves(t *testing.T) {
 	const commits = 40 // a page has 35
 	e, gate := besideEngine(t, Options{})
@@ -207,8 +210,8 @@ func TestBesideSyncLeaves(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestBesideSyncFails: where the sync fails, neither the commits of its group nor those of the next one, which is in the log, are
-// acknowledged.
+// TestBesideSyncFails: if the sync fails, neither the commits of its group are acknowledged nor those of the next
+// group, which is in the log.
 func TestBesideSyncFails(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, 4)
@@ -228,7 +231,7 @@ func TestBesideSyncFails(t *testing.T) {
 	require.Equal(t, applied, e.marks.durable.Load())
 }
 
-// TestBesideSyncCalls: calls are in the order of commits, whichever of two groups is woken first.
+// TestBesideSyncCalls: callbacks come in the order of commits, whichever of two groups is woken first.
 func TestBesideSyncCalls(t *testing.T) {
 	e := newEngine(t, Options{Thresholds: Thresholds{SyncBeside: true}})
 	const n = 20_000
@@ -248,8 +251,8 @@ func TestBesideSyncCalls(t *testing.T) {
 	require.Equal(t, at, order)
 }
 
-// TestBesideSyncCrash: whenever the power is cut while committers take turns and background work goes on, what was acknowledged is there, each
-// transaction whole, and nothing that was not issued.
+// TestBesideSyncCrash: the power is cut at any time while committers take turns and background work goes on. What was
+// acknowledged is there, each transaction is there as a whole, and nothing that was not issued.
 func TestBesideSyncCrash(t *testing.T) {
 	const committers, images = 8, 40
 	mem := vfs.NewMem(0)
@@ -317,8 +320,8 @@ func TestBesideSyncCrash(t *testing.T) {
 	}
 }
 
-// TestDeviceSyncsBeside: groups are synced beside the next one where the processors take longer than the device, until a finished group
-// waits for the device half of the time.
+// TestDeviceSyncsBeside: groups are synced while the next one is made if the processors take longer than the device,
+// until a finished group waits for the device half of the time.
 func TestDeviceSyncsBeside(t *testing.T) {
 	var d device
 	now := time.Now()

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBoundGivesWayToBackups: what a backup holds is allowed above the bound for as long as it goes on, so no commit waits for room because of it.
+// TestBoundGivesWayToBackups: what a backup holds is allowed above the bound while the backup runs, so no commit
+// waits for room because of it.
 func TestBoundGivesWayToBackups(t *testing.T) {
 	const records, size = 4000, 1000
 	e := newEngine(t, Options{Durability: Buffered})

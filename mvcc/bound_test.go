@@ -13,7 +13,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// A file stays within its bound however slow background work is beside the commits.
+// A file stays within its bound however slow background work is compared with the commits.
 func TestBoundBesideSlowHousekeeping(t *testing.T) {
 	inTurn(t)
 	const records, size = 4000, 1000
@@ -59,7 +59,8 @@ func TestBoundBesideSlowHousekeeping(t *testing.T) {
 	require.LessOrEqual(t, most, int64(bar))
 }
 
-// Readers that hold what dies stop nobody: the bound gives way to them within a few rounds, and comes back when they have ended.
+// Readers that hold dead pages stop nobody: the bound gives way to them within a few rounds, and comes back when they
+// have ended.
 func TestBoundGivesWayToReaders(t *testing.T) {
 	inTurn(t)
 	const records, size = 40_000, 1000
@@ -98,7 +99,8 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// TestBoundIsPassedInTime: where the bound has fallen by what was deleted, and background work takes long, commits go on, a few at a time.
+// TestBoundIsPassedInTime: if deletes have lowered the bound and background work takes long, commits go on, a few at
+// a time.
 func TestBoundIsPassedInTime(t *testing.T) {
 	inTurn(t)
 	const records, size = 40_000, 1000
@@ -141,7 +143,8 @@ func TestBoundIsPassedInTime(t *testing.T) {
 	require.Greater(t, took, time.Duration(float64(pages*logstore.PageSize)/boundRate*float64(time.Second))/2)
 }
 
-// TestBoundLineIsLeft: a commit that is cancelled while it waits to pass the bound leaves the line, so that nobody behind it waits for its turn.
+// TestBoundLineIsLeft: a commit that is cancelled while it waits to pass the bound leaves the line, so that no later
+// commit waits because of it.
 func TestBoundLineIsLeft(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, FlushInterval: time.Hour})
 	put(t, e, "a", "1")

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeletePart deletes a range part by part, each in a transaction of its own, one by one and by cuts: what is left is the rest, to the record, and no
-// room stays promised.
+// TestDeletePart deletes a range part by part, each part in a transaction of its own, one by one and by cuts. Exactly
+// the rest is left, and no room stays reserved.
 func TestDeletePart(t *testing.T) {
 	for _, cutFrom := range []int64{1, 1 << 40} {
 		opts := tiny(Durable)

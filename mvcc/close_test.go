@@ -17,7 +17,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestCloseRefusesAndWaits: what began before Close ends as usual, what begins after it is refused.
+// TestCloseRefusesAndWaits: transactions that began before Close end as usual, later ones are refused.
 func TestCloseRefusesAndWaits(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -63,7 +63,7 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCloseBetweenWrites: what was acknowledged before Close or while it waited is in the file, and nothing else.
+// TestCloseBetweenWrites: the file has what was acknowledged before Close or while it waited, and nothing else.
 func TestCloseBetweenWrites(t *testing.T) {
 	for round := range 20 {
 		mem := vfs.NewMem(0)
@@ -103,7 +103,7 @@ func TestCloseBetweenWrites(t *testing.T) {
 	}
 }
 
-// TestCloseTellsOfFailure: what Buffered commits left in memory could not be written, and nobody has heard of that yet.
+// TestCloseTellsOfFailure: Close returns the error if what Buffered commits left in memory could not be written.
 func TestCloseTellsOfFailure(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -120,7 +120,7 @@ func TestCloseTellsOfFailure(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestFailureWakesEveryone: a failed sync ends the waiting of all committers, and nothing of theirs is shown.
+// TestFailureWakesEveryone: a failed sync ends the waiting of all committers, and none of their commits is shown.
 func TestFailureWakesEveryone(t *testing.T) {
 	for _, kind := range []vfs.Kind{vfs.OpDatasync, vfs.OpWrite} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestFailureWakesEveryone(t *testing.T) {
 	}
 }
 
-// TestPanicWakesEveryone: a broken invariant found by one committer must not leave the others waiting, whether its group was to be synced with
-// the token or without.
+// TestPanicWakesEveryone: a broken invariant that one committer finds does not leave the others waiting, whether its
+// group is synced with the token or without.
 func TestPanicWakesEveryone(t *testing.T) {
 	t.Run("with", func(t *testing.T) {
 		testPanicWakesEveryone(t, false, func(e *Engine) { e.pages.Begin(e.marks.applied.Load() + 1) }) // the batch will find its Seq taken
@@ -218,8 +218,8 @@ func testPanicWakesEveryone(t *testing.T, beside bool, breakIt func(*Engine)) {
 	})
 }
 
-// TestCloseGivesBackWhatGrewAhead: a file that has grown since the last checkpoint, for commits that did not come, is as small after
-// Close as it was.
+// TestCloseGivesBackWhatGrewAhead: a file that has grown since the last checkpoint, for commits that did not come, is
+// as short after Close as it was.
 func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -257,8 +257,8 @@ func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 	require.Less(t, size(), before+1<<20)
 }
 
-// TestCloseMovesTogether: Close moves together what lives in the segments of a small file, whether or not background work has left it
-// anything else to do; and a file that is dense stays as it is.
+// TestCloseMovesTogether: Close moves the live pages of a small file together, whether or not background work has
+// left it anything else to do. A dense file stays as it is.
 func TestCloseMovesTogether(t *testing.T) {
 	for _, checkpointed := range []bool{false, true} {
 		t.Run(fmt.Sprint(checkpointed), func(t *testing.T) {

@@ -21,8 +21,8 @@ func cutting(o Options) Options {
 	return o
 }
 
-// TestCutModel: transactions that cut ranges, put before and behind that, and read in between by cursors that were there before, see and commit what
-// a sorted map says: in memory and with write sets that leave it; and so does the next open.
+// TestCutModel: transactions cut ranges, put before and after that, and read by cursors that existed before. They see
+// and commit what a sorted map says, in memory and with spilled write sets, and so does the next Open.
 func TestCutModel(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -142,7 +142,8 @@ func TestCutsWith(t *testing.T) {
 	}
 }
 
-// TestCutsInTheList: who has read or written in a range while a commit that cuts it is being settled, and is in the list, loses to it.
+// TestCutsInTheList: a transaction that has read or written in a range loses to a commit that cuts the range, is
+// being settled, and is in the list.
 func TestCutsInTheList(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "k%03d", i) }
 	read := func(i int) func(*Tx) error {
@@ -226,7 +227,8 @@ func cutInList(e *Engine) *commitNode {
 	return nil
 }
 
-// TestCutsNeedTheFeature: before a range is in the log the newer superblock says that there may be some, and that of a file without ranges does not.
+// TestCutsNeedTheFeature: before a range is in the log, the newer superblock says that there may be ranges. That of a
+// file without ranges does not.
 func TestCutsNeedTheFeature(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

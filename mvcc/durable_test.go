@@ -12,12 +12,12 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// syncGate is a hook that holds up syncs while it is shut.
+// syncGate is a hook that holds syncs up while it is shut.
 type syncGate struct {
 	shut    atomic.Bool
 	waiting atomic.Int32
 	open    chan struct{}
-	fails   atomic.Bool // those held up fail
+	fails   atomic.Bool // the syncs that were held up fail
 }
 
 func (g *syncGate) hook(op vfs.Op) error {
@@ -31,8 +31,8 @@ func (g *syncGate) hook(op vfs.Op) error {
 	return nil
 }
 
-// TestNothingIsShownBeforeItIsDurable: while a commit waits for its sync, View does not see it. An update does, and for that does not
-// return before it is durable, however it ends.
+// TestNothingIsShownBeforeItIsDurable: while a commit waits for its sync, a View does not see it. An update sees it,
+// and does not return before it is durable, however the update ends.
 func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 	mine := errors.New("mine")
 	for name, end := range map[string]func(tx *Tx) error{
@@ -104,7 +104,8 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 	}
 }
 
-// TestPageGroupIsShownWhenSynced: a batch that is applied before it is logged changes the tree that View reads; nobody sees it before the sync.
+// TestPageGroupIsShownWhenSynced: a batch that is applied before it is logged changes the tree that Views read.
+// Nobody sees it before the sync.
 func TestPageGroupIsShownWhenSynced(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -133,8 +134,8 @@ func TestPageGroupIsShownWhenSynced(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestWriteBackStartsBeforeTheMerge: the device is at work on a record group before its batch is shown and merged, and all of the group
-// is asked for.
+// TestWriteBackStartsBeforeTheMerge: the device starts on a record group before its batch is shown and merged, and on
+// all of the group.
 func TestWriteBackStartsBeforeTheMerge(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -165,7 +166,8 @@ func TestWriteBackStartsBeforeTheMerge(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestSeenIsShown: an update that wrote nothing and saw a batch which is shown and not noted yet returns no sooner than views see the batch.
+// TestSeenIsShown: an update that wrote nothing and saw a batch which was shown but not noted yet does not return
+// before Views see the batch.
 func TestSeenIsShown(t *testing.T) {
 	e := newEngine(t, Options{Durability: Durable, Manual: true})
 	require.NoError(t, e.WriteOne([]byte("key"), []byte("value"), false))

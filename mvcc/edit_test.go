@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestTreeIsEditedBelowMemtables: folds, moves and empty versions of the tree come between commits and their merge, in any order; readers see what
-// was committed before them, and versions of the tree get numbers that no commit has.
+// TestTreeIsEditedBelowMemtables: folds, moves and empty versions of the tree come between commits and their merge,
+// in any order. Readers see what was committed before them, and such versions get numbers that no commit has.
 func TestTreeIsEditedBelowMemtables(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		for seed := range uint64(4) {

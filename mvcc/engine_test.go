@@ -99,11 +99,11 @@ func update(e *Engine, o TxOptions, fn func(*Tx) error) error {
 	})
 }
 
-// patience is how long a test waits for what must come. No machine is as busy as that, so past it something hangs.
+// patience is how long a test waits for what must come. No machine is that busy, so after it something hangs.
 const patience = time.Minute
 
-// persist is update for who goes on until it has won: where the machine is so busy that the others do not wait at the gate for long
-// enough, even one that is alone may lose too often.
+// persist is update for a caller that goes on until it has won. On a busy machine the others may not wait at the gate
+// for long enough, and even a transaction that is alone may lose too often.
 func persist(e *Engine, o TxOptions, fn func(*Tx) error) error {
 	err := error(ErrConflict)
 	for round := 0; round < 100 && errors.Is(err, ErrConflict); round++ {

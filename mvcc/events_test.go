@@ -19,7 +19,7 @@ func events(t *testing.T) (*event.Hub, func() []event.Event) {
 	}
 }
 
-// TestConflictStorm: it is one if at least as many commits lose as win, and a hundred a second or more do.
+// TestConflictStorm: an event comes if at least as many commits lose as win, and at least a hundred per second lose.
 func TestConflictStorm(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -59,7 +59,7 @@ func TestConflictStorm(t *testing.T) {
 	}
 }
 
-// TestOldSnapshotIsTold: a transaction that is a minute old and holds dead space is an event, once a minute.
+// TestOldSnapshotIsTold: a transaction that is a minute old and holds dead space back is an event, once a minute.
 func TestOldSnapshotIsTold(t *testing.T) {
 	hub, got := events(t)
 	e := newEngine(t, Options{Durability: WriteThrough, RedoLimit: 1 << 20, Manual: true, Events: hub, Leases: LeaseOptions{Trace: true}})

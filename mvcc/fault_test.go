@@ -17,8 +17,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// fragileFS is the real file system, in one directory, whose mappings can be made unreadable: as if the file had been cut short, but
-// without the pages that a later write puts back.
+// fragileFS is the real file system in one directory. Its mappings can be made unreadable, as if the file had been
+// truncated, but without the pages that a later write puts back.
 type fragileFS struct {
 	vfs.FS
 	dir      string
@@ -49,8 +49,8 @@ func (f *fragileFile) Map(off, n int64) ([]byte, error) {
 	return m, err
 }
 
-// TestFaults: background work or a commit touches a mapped page that cannot be read. That is an error; the engine is poisoned, nobody
-// waits for ever, and it can be closed.
+// TestFaults: background work or a commit touches a mapped page that cannot be read. That is an error; the engine is
+// poisoned, nobody waits for ever, and the engine can be closed.
 func TestFaults(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	fill := func(t *testing.T, e *Engine, records int) {

@@ -10,8 +10,8 @@ import (
 	"flashdbm/internal/redo"
 )
 
-// TestFeed: the feed tells of a group and those behind it, or says that it cannot; it forgets the oldest where it gets too long, and until somebody has asked,
-// what a flush has written.
+// TestFeed: the feed returns the keys of a group and of later ones, or says that it cannot. It forgets the oldest
+// groups when it gets too long and, until somebody has asked, those that a flush has written.
 func TestFeed(t *testing.T) {
 	group := func(no uint64, n int) followedGroup {
 		g := followedGroup{no: no}

@@ -13,7 +13,8 @@ import (
 	"flashdbm/override"
 )
 
-// looseEngine returns an engine whose tree deletes have left half empty, all of it flushed. It is flushed by parts.
+// looseEngine returns an engine whose tree was left half empty by deletes; all of it is flushed. Its flushes are in
+// parts.
 func looseEngine(t *testing.T, mem *vfs.Mem, records int) *Engine {
 	t.Helper()
 	opts := looseOptions()
@@ -65,7 +66,8 @@ func fillNextPart(t *testing.T, e *Engine) (part, grown int64, err error) {
 	return before / int64(n), e.pages.DirtyBytes()/logstore.PageSize - before, err
 }
 
-// TestFillsNoMoreThanAPart: where little of a large tree is dirty, what is filled up before a part stays in proportion to that.
+// TestFillsNoMoreThanAPart: if little of a large tree is dirty, what is filled up before a part stays in proportion
+// to that.
 func TestFillsNoMoreThanAPart(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -79,7 +81,7 @@ func TestFillsNoMoreThanAPart(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestFillsBesideDamage: a damaged leaf that nobody has to read is no reason for commits to fail.
+// TestFillsBesideDamage: a damaged leaf that nobody has to read does not make commits fail.
 func TestFillsBesideDamage(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestFill: what would not fill a group's last page is left to the next batch, and never the leader's own commit. On a slow device it is half a
-// page or less, and none behind a batch that has left any.
+// TestFill: commits that would not fill a group's last page are left to the next batch, but never the leader's own.
+// On a slow device at most half a page is left, and nothing after a batch that has left any.
 func TestFill(t *testing.T) {
 	const small = 100
 	onPage := logstore.BodySize / (4 + 8 + small) // by what redoBytes counts
@@ -92,7 +92,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestLeftCommits: commits that are left are settled all the same, and those of the same key in the order in which they depend on each other.
+// TestLeftCommits: commits that are left are settled too, those of the same key in the order in which they depend on
+// each other.
 func TestLeftCommits(t *testing.T) {
 	const committers, each, value = 20, 100, 300 // of which a page has 13
 	e := newEngine(t, Options{Durability: Durable, Store: logstore.Options{SegmentPages: 64}})

@@ -10,8 +10,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFlushBehindCommits: a flush of a tree that lacks commits writes what that has, of all or in parts, and those commits are redone: those that were in the log
-// when it began, those that came beside it, and those whose merge goes on meanwhile.
+// TestFlushBehindCommits: a flush of a tree that lacks commits writes what the tree has, all of it or in parts, and
+// recovery redoes those commits: those in the log when the flush began, those that came during it, and those whose
+// merge goes on meanwhile.
 func TestFlushBehindCommits(t *testing.T) {
 	for _, d := range []Durability{Durable, Buffered} {
 		for _, parts := range []bool{false, true} {

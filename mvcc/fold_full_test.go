@@ -11,9 +11,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFullFoldsLess: a full file has room for the pages that commits have changed, which was reserved, but not for all the inner nodes that
-// a checkpoint would fold. Then it folds fewer: were they changed without room for them, no flush could be written any more, and so no
-// checkpoint, and nothing that is deleted would ever make room.
+// TestFullFoldsLess: a full file has room for the pages that commits have changed, which was reserved, but not for
+// all inner nodes that a checkpoint would fold. Then it folds fewer. If they were changed without room, no flush
+// could be written any more, so no checkpoint, and deletes would never make room.
 func TestFullFoldsLess(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)

@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFullDeviceWithParts: where flushes are by part, room is held for two of them only while the device has plenty. The device of this
-// test never has, from one moment to the next.
+// TestFullDeviceWithParts: if flushes are in parts, room is held for two parts only, while the device has plenty. The
+// device of this test suddenly has none.
 func TestFullDeviceWithParts(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestFullDeviceWithParts(t *testing.T) {
 	}
 }
 
-// TestPlentyComesToAnEnd: room is held for all that is dirty before a device that had plenty of it is full.
+// TestPlentyComesToAnEnd: before a device that had plenty of room is full, room is held for everything dirty.
 func TestPlentyComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

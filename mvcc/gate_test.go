@@ -15,7 +15,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// loser returns a transaction function that loses each time: it commits a change of what it writes before it ends.
+// loser returns a transaction function that loses each time: before it ends, it commits a change to what it writes.
 func loser(t *testing.T, e *Engine, tries *int) func(tx *Tx) error {
 	return func(tx *Tx) error {
 		*tries++
@@ -25,7 +25,8 @@ func loser(t *testing.T, e *Engine, tries *int) func(tx *Tx) error {
 	}
 }
 
-// TestRetryEnds: a transaction that always loses is told so, also if it commits others inside itself while it has the gate closed.
+// TestRetryEnds: a transaction that always loses gets ErrConflict in the end, even if it commits others inside itself
+// while it has the gate closed.
 func TestRetryEnds(t *testing.T) {
 	t.Parallel() // it mostly waits
 	e := newEngine(t, Options{})
@@ -104,7 +105,8 @@ func TestRetryAlone(t *testing.T) {
 	require.Greater(t, tries, sharedTries)
 }
 
-// TestLoserWaitsForTheWinner: whoever loses to an entry of the table of last writes finds the winner applied when it tries again.
+// TestLoserWaitsForTheWinner: a transaction that loses to an entry of the table of last writes finds the winner
+// applied when it tries again.
 func TestLoserWaitsForTheWinner(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "k", "0")
@@ -121,8 +123,8 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	require.ErrorIs(t, <-lost, ErrConflict)
 }
 
-// TestWaitingHeedsTheContext: a commit that waits at the gate, to close it or for room ends when its context does, and nothing of it is
-// applied or stays reserved.
+// TestWaitingHeedsTheContext: a commit that waits at the gate, to close the gate, or for room ends when its context
+// does. Nothing of it is applied or stays reserved.
 func TestWaitingHeedsTheContext(t *testing.T) {
 	t.Run("gate", func(t *testing.T) {
 		e := newEngine(t, Options{})

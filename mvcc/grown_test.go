@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// loaded returns an engine whose tree has that many records of a new load, none of them flushed, and what puts records at random, each in a
-// transaction of its own.
+// loaded returns an engine whose tree has that many records of a new load, none of them flushed, and a function that
+// puts records at random, each in a transaction of its own.
 func loaded(t *testing.T, records int, opts Options) (e *Engine, put func(n int)) {
 	e = newEngine(t, opts)
 	put1 := func(tx *Tx, rng *rand.Rand) {
@@ -40,7 +40,8 @@ func loaded(t *testing.T, records int, opts Options) (e *Engine, put func(n int)
 	return e, put
 }
 
-// TestLoadIsLeftBehind: the first flush of a load is one of all, and redo starts behind what it has written as soon as it is durable.
+// TestLoadIsLeftBehind: the first flush of a load is one of all, and redo starts after what it has written as soon as
+// that is durable.
 func TestLoadIsLeftBehind(t *testing.T) {
 	const beside = 300 // records: too many leaves for another flush behind the folds
 	var put func(n int)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGuardsInTheList: a commit that has changed a guarded record, and waits in the list for its batch, is not overlooked; one of another key is no conflict,
-// though it is of one place in the table.
+// TestGuardsInTheList: a commit that has changed a guarded record and waits in the list for its batch is found. A
+// commit of another key is no conflict, even if that key has the same place in the table.
 func TestGuardsInTheList(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{LastSlots: 1}})
 	require.NoError(t, SetKeyspaces(e))

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test of isolation: many goroutines run random transactions, which note all that they have read and written, while flushes, folds,
-// checkpoints and the reuse of segments go on. Afterwards the history is replayed: each read must equal what the commits up to its
-// snapshot have left, with the transaction's own writes over it.
+// The test of isolation: many goroutines run random transactions, which note what they have read and written, while
+// flushes, folds, checkpoints and the reuse of segments go on. Afterwards the history is replayed: each read must
+// equal what the commits up to its snapshot have left, with the transaction's own writes over it.
 
 // A past is what one transaction did.
 type past struct {
@@ -417,8 +417,8 @@ func keysOf(tl timeline, own map[string]string) map[string]bool {
 	return keys
 }
 
-// value returns what a key holds as of a Seq under a transaction's own writes. Which of several blind puts in one batch came last, the
-// first who reads it decides.
+// value returns what a key holds as of a Seq under a transaction's own writes. Which of several blind puts in one
+// batch came last is decided by the first transaction that reads it.
 func (tl timeline) value(key string, seq uint64, own map[string]string, seen string) string {
 	if v, ok := own[key]; ok {
 		return v

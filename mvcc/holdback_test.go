@@ -21,8 +21,8 @@ func TestHoldTime(t *testing.T) {
 	require.Equal(t, holdMost, holdTime(100*limit, limit))
 }
 
-// TestCommitsAreHeldBack: while flushes don't come, commits wait once redo is past RedoLimit, without a snapshot and no longer than their
-// context; those that others wait for don't. Behind the flush nobody waits.
+// TestCommitsAreHeldBack: while no flush comes, commits wait when redo has passed RedoLimit, without a snapshot and
+// no longer than their context. Commits that others wait for do not. After the flush nobody waits.
 func TestCommitsAreHeldBack(t *testing.T) {
 	e := newEngine(t, Options{RedoLimit: 1 << 20, FlushInterval: time.Hour})
 	var writes atomic.Int64
@@ -89,7 +89,8 @@ func TestCommitsAreHeldBack(t *testing.T) {
 	require.LessOrEqual(t, e.pressure.excess.past.Load(), int64(0))
 }
 
-// TestHeldBackUntilEnough: who is held back goes on as soon as there is not too much redo any more. Time passes only while everybody waits.
+// TestHeldBackUntilEnough: a commit that is held back goes on as soon as redo is not too long any more. Time passes
+// only while everybody waits.
 func TestHeldBackUntilEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, Options{})
@@ -110,7 +111,8 @@ func TestHeldBackUntilEnough(t *testing.T) {
 	})
 }
 
-// TestHeldBackBehindNothing: a flush that has nothing to write, because parts have written it, tells that there is not too much redo.
+// TestHeldBackBehindNothing: a flush that has nothing to write, because parts have written everything, also ends the
+// waiting.
 func TestHeldBackBehindNothing(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "key", "value")

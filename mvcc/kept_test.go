@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLastCommitKeepsNothing: the newest node stays in the commit list, and what its transaction read, and its context, do not stay with it.
+// TestLastCommitKeepsNothing: the newest node stays in the commit list, but does not keep its transaction's reads and
+// context in memory.
 func TestLastCommitKeepsNothing(t *testing.T) {
 	type held struct {
 		context.Context
@@ -104,7 +105,8 @@ func TestSetsAreHandedOn(t *testing.T) {
 	require.NotEmpty(t, e.tree.sets.leaders)
 }
 
-// TestKeptSetIsNotSeen: who may look at a committed set finds it as it was committed, whenever he began.
+// TestKeptSetIsNotSeen: a transaction that may look at a committed set finds the set as it was committed, whenever
+// the transaction began.
 func TestKeptSetIsNotSeen(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	write := func(key string) { require.NoError(t, e.WriteOne([]byte(key), nil, false)) }

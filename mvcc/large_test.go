@@ -34,7 +34,8 @@ func largeKinds() map[string]Options {
 	return map[string]Options{"in layers": layers, "in memory": memory}
 }
 
-// TestLargeCommitsLeaveTheList: a large commit conflicts also once it is in the commit list no more, but in the table of last writes.
+// TestLargeCommitsLeaveTheList: a large commit conflicts also when it has left the commit list, by the table of last
+// writes.
 func TestLargeCommitsLeaveTheList(t *testing.T) {
 	for name, opts := range largeKinds() {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +55,8 @@ func TestLargeCommitsLeaveTheList(t *testing.T) {
 	}
 }
 
-// TestLargeCommitLooksAgain: what is committed while a large transaction is checked is not overlooked. See TestLostPushLooksAgain.
+// TestLargeCommitLooksAgain: what is committed while a large transaction is checked is not missed. See
+// TestLostPushLooksAgain.
 func TestLargeCommitLooksAgain(t *testing.T) {
 	const many = 5_000
 	opts := spilling(Buffered)
@@ -94,7 +96,7 @@ func TestLargeCommitLooksAgain(t *testing.T) {
 	t.Logf("lost %d times, won %d times", lost, won)
 }
 
-// TestLargeCommitIsSeenWhole: at no moment of a large commit does anybody see part of it.
+// TestLargeCommitIsSeenWhole: nobody sees part of a large commit at any moment.
 func TestLargeCommitIsSeenWhole(t *testing.T) {
 	for name, opts := range largeKinds() {
 		t.Run(name, func(t *testing.T) {
@@ -138,8 +140,8 @@ func TestLargeCommitIsSeenWhole(t *testing.T) {
 	}
 }
 
-// TestSlicesOfLayersStay: what a transaction was given of layers stays until it ends, though those are merged into others, and others
-// write large values meanwhile.
+// TestSlicesOfLayersStay: slices of layers that a transaction was given stay unchanged until it ends, even if the
+// layers are merged into others, and other transactions write large values meanwhile.
 func TestSlicesOfLayersStay(t *testing.T) {
 	e := newEngine(t, spilling(Durable))
 	tx := begin(t, e, TxOptions{})
@@ -185,8 +187,8 @@ func TestSlicesOfLayersStay(t *testing.T) {
 	}
 }
 
-// TestLargeSerializableCommit: before a large commit looks whether what it has read is still so, the tree must have what was committed just
-// before, which it has settled itself and nobody else can merge meanwhile: it holds the token.
+// TestLargeSerializableCommit: before a large commit compares what it has read, the tree must have what was committed
+// just before. The large commit has settled that itself, and nobody else can merge it meanwhile: it holds the token.
 func TestLargeSerializableCommit(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {

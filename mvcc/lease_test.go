@@ -32,8 +32,8 @@ func TestLeaseAsked(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// TestCloseAwaitsWrites: a transaction that writes a large value, or what it has no memory for, and whose snapshot is taken back meanwhile
-// or was before, is there for Close until it has done so. A call that writes one record is not asked for its snapshot.
+// TestCloseAwaitsWrites: Close waits for a transaction that writes a large value or spills its write set, although
+// its snapshot is taken back meanwhile or was before. A call that writes one record is not asked for its snapshot.
 func TestCloseAwaitsWrites(t *testing.T) {
 	const age = time.Millisecond
 	large := make([]byte, 12<<20)

@@ -66,8 +66,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestLineLosesNoCall: goroutines that take room and give it back, as fast as they can; none waits for what is there, and nobody takes more than there is. Some
-// are cancelled.
+// TestLineLosesNoCall: goroutines take room and give it back as fast as they can, and some are cancelled. None waits
+// while there is room, and nobody takes more than there is.
 func TestLineLosesNoCall(t *testing.T) {
 	const room, goroutines, rounds = 20, 40, 200
 	var l line
@@ -127,7 +127,8 @@ func TestLineLosesNoCall(t *testing.T) {
 	require.Zero(t, l.called)
 }
 
-// TestWaitersAreCalled: commits that wait for room within the bound go on with what those before them give back, though no background work makes any.
+// TestWaitersAreCalled: commits that wait for room within the bound go on with what earlier commits give back,
+// although no background work makes room.
 func TestWaitersAreCalled(t *testing.T) {
 	inTurn(t)
 	least := time.Hour
@@ -140,7 +141,8 @@ func TestWaitersAreCalled(t *testing.T) {
 	require.Less(t, least, boundWait/2)
 }
 
-// waitForEachOther has commits that reserve four times what is left within the bound, all at once, and returns how long they take.
+// waitForEachOther makes commits that together reserve four times what is left within the bound, all at once, and
+// returns how long they take.
 func waitForEachOther(t *testing.T) time.Duration {
 	e := newEngine(t, Options{Durability: Durable})
 	put(t, e, "a", "1")

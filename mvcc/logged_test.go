@@ -57,8 +57,9 @@ func loggedPlaces(t *testing.T, e *Engine) map[string]logstore.Place {
 	return places
 }
 
-// TestLoggedValues: values that stay in the log are read before and behind syncs, flushes, checkpoints, the process's end, with and without
-// a clean close, and by who follows; each time Check finds that each lives exactly as long as the tree refers to it.
+// TestLoggedValues: values that stay in the log are read before and after syncs, flushes, checkpoints, the end of the
+// process with and without a clean close, and by an engine that follows. Each time Check finds that each value is
+// live exactly as long as the tree refers to it.
 func TestLoggedValues(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -100,7 +101,8 @@ func TestLoggedValues(t *testing.T) {
 	}
 }
 
-// TestLoggedValuesMove: segments with few logged values that live are emptied. Nobody notices, nor what a crash leaves of it.
+// TestLoggedValuesMove: segments with few live logged values are emptied. Neither transactions nor recovery after a
+// crash notice.
 func TestLoggedValuesMove(t *testing.T) {
 	for _, d := range []Durability{Durable, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -183,7 +185,7 @@ func TestLoggedValuesMove(t *testing.T) {
 	}
 }
 
-// TestLoggedRedo: the stream of a record group says where each logged value is, and nothing else will do.
+// TestLoggedRedo: the stream of a record group says where each logged value is, and any other stream is refused.
 func TestLoggedRedo(t *testing.T) {
 	page := func(records ...[]byte) []byte {
 		p := make([]byte, 0, logstore.BodySize)
@@ -251,8 +253,8 @@ func TestLoggedRedo(t *testing.T) {
 	}
 }
 
-// TestLoggedBetweenParts: commits that are buffered between the parts of a flush, and whose values the tree refers to at once, are in the
-// log before the next part is.
+// TestLoggedBetweenParts: commits that are buffered between the parts of a flush, and whose values the tree refers to
+// at once, are in the log before the next part is.
 func TestLoggedBetweenParts(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -296,8 +298,8 @@ func TestLoggedBetweenParts(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestUnsyncedValuesAreBounded: pages of logged values that wait for a sync take an eighth of MemoryLimit and what one batch writes, however
-// long the next sync is away.
+// TestUnsyncedValuesAreBounded: pages of logged values that wait for a sync take at most an eighth of MemoryLimit and
+// what one batch writes, however late the next sync is.
 func TestUnsyncedValuesAreBounded(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -316,7 +318,8 @@ func TestUnsyncedValuesAreBounded(t *testing.T) {
 	require.Zero(t, e.store.UnsyncedBytes())
 }
 
-// TestUnsyncedValuesAreBoundedBesideRuns: so do they where each batch has a long value, with which its group is written at once.
+// TestUnsyncedValuesAreBoundedBesideRuns: the same if each batch has a long value, with which its group is written at
+// once.
 func TestUnsyncedValuesAreBoundedBesideRuns(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -337,7 +340,8 @@ func TestUnsyncedValuesAreBoundedBesideRuns(t *testing.T) {
 	require.LessOrEqual(t, most, int64(limit/unsyncedMost+2*bufferedBytes))
 }
 
-// TestMovedValuesAreBounded: values that the cleaner moves wait for a sync in no more memory than others, where it syncs nothing else either.
+// TestMovedValuesAreBounded: values that the cleaner moves take no more memory than others while they wait for a
+// sync, even if nothing else syncs.
 func TestMovedValuesAreBounded(t *testing.T) {
 	inTurn(t)
 	const limit = 2 << 20

@@ -24,7 +24,7 @@ func overwrite(t testing.TB, e *Engine, n, round int) {
 	}
 }
 
-// TestHeldReaderCostsWhatItSees: while one reader stays, others that come and go leave nothing behind.
+// TestHeldReaderCostsWhatItSees: while one reader stays, readers that come and go leave nothing behind.
 func TestHeldReaderCostsWhatItSees(t *testing.T) {
 	const records = 400
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -57,7 +57,7 @@ func TestHeldReaderCostsWhatItSees(t *testing.T) {
 	require.Equal(t, strings.Repeat("0", 200), get(t, held, "key-000007"))
 }
 
-// TestMemoryLimit: past the limit the oldest reader is asked to end, and not one that has just come.
+// TestMemoryLimit: above the limit the oldest reader is asked to end, not one that has just begun.
 func TestMemoryLimit(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -94,7 +94,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestExpiredReaderThatStays: writers go on although the readers that hold the memory don't end.
+// TestExpiredReaderThatStays: writers go on although the readers that hold the memory do not end.
 func TestExpiredReaderThatStays(t *testing.T) {
 	const limit = 1 << 20
 	e := newEngine(t, Options{Durability: Buffered, MemoryLimit: limit})
@@ -140,7 +140,8 @@ func begunAndEnded(t *testing.T, e *Engine) *Tx {
 	return tx
 }
 
-// TestFullFile: overwriting in a file that may not grow goes on for ever, from several goroutines at once and beside short readers.
+// TestFullFile: overwriting in a file that may not grow goes on for ever, by several goroutines at once and with
+// short readers.
 func TestFullFile(t *testing.T) {
 	opts := tiny(Durable)
 	opts.Store.MaxFileSize = 2 << 20

@@ -16,8 +16,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestSnapshotsOverMemtables: commits that the tree does not have yet are seen by whoever began after them and by nobody else, in whatever order
-// the readers look for the first time, and nobody has them merged.
+// TestSnapshotsOverMemtables: commits that the tree does not have yet are seen by every transaction that began after
+// them and by no other, in whatever order readers first look, and no reader causes a merge.
 func TestSnapshotsOverMemtables(t *testing.T) {
 	for _, backwards := range []bool{false, true} {
 		t.Run(fmt.Sprint(backwards), func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestSnapshotsOverMemtables(t *testing.T) {
 	}
 }
 
-// TestReadersTakeNoLock: with the token and the lock of background work held for ever, readers of all kinds begin, look, go through all and end;
-// they see what was committed, in memory or in the tree.
+// TestReadersTakeNoLock: while the token and the lock of background work are held for ever, readers of all kinds
+// begin, look up, scan and end. They see what was committed, in memory or in the tree.
 func TestReadersTakeNoLock(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		e := newEngine(t, Options{Durability: d, Manual: true})
@@ -110,7 +110,8 @@ func TestReadersTakeNoLock(t *testing.T) {
 	}
 }
 
-// TestTablesAreUsedAgain: a table whose entries the tree has is used again, but not while a reader may have it: what that reader was shown stays.
+// TestTablesAreUsedAgain: a table whose entries the tree has is reused, but not while a reader may have it: what that
+// reader was shown stays.
 func TestTablesAreUsedAgain(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{KeepInline: true}})
 	fill := func(round int) {
@@ -150,7 +151,7 @@ func TestTablesAreUsedAgain(t *testing.T) {
 	require.NoError(t, r.Rollback())
 }
 
-// TestLoadLeavesNoMemory: what the entries of a load have taken, and what their merge did, is not kept for the batches behind it.
+// TestLoadLeavesNoMemory: the memory of a load's entries, and of their merge, is not kept for later batches.
 func TestLoadLeavesNoMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes most of a second")
@@ -185,8 +186,8 @@ func TestLoadLeavesNoMemory(t *testing.T) {
 	require.False(t, reflect.ValueOf(tables.sorter).IsZero())
 }
 
-// TestLargeBatchesAreLoads: batches of many records in random order are merged together, as those of fewer are; in each the keys ascend. Those of a load in
-// order are merged two at a time.
+// TestLargeBatchesAreLoads: batches of many records in random order are merged together, as smaller batches are,
+// although the keys of each batch ascend. Those of a load in order are merged two at a time.
 func TestLargeBatchesAreLoads(t *testing.T) {
 	for _, ascending := range []bool{false, true} {
 		e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -210,7 +211,8 @@ func TestLargeBatchesAreLoads(t *testing.T) {
 	}
 }
 
-// TestMemtableValues: a long value that another one replaces before the tree had it is dropped; newEngine checks the space map at the end.
+// TestMemtableValues: a long value that is replaced before the tree had it is dropped; newEngine checks the space map
+// at the end.
 func TestMemtableValues(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	for i := range 6 {
@@ -228,7 +230,8 @@ func TestMemtableValues(t *testing.T) {
 	require.NoError(t, e.Checkpoint())
 }
 
-// TestMemtableIsBounded: however much is committed without anybody reading, only so much waits, and less with a small MemoryLimit.
+// TestMemtableIsBounded: however much is committed without anybody reading, the entries that wait are bounded, and
+// are fewer with a small MemoryLimit.
 func TestMemtableIsBounded(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -258,7 +261,7 @@ func TestMemtableIsBounded(t *testing.T) {
 	}
 }
 
-// TestSyncLeavesPending: Sync writes and syncs what is pending without merging it, and a power cut leaves it.
+// TestSyncLeavesPending: Sync writes and syncs unmerged entries without merging them, and they survive a power cut.
 func TestSyncLeavesPending(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -278,7 +281,8 @@ func TestSyncLeavesPending(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestMemtableAfterFailure: what was durable when the store failed can be read, also if the tree did not have it; what was not, not.
+// TestMemtableAfterFailure: what was durable when the store failed can be read even if the tree did not have it; what
+// was not durable cannot.
 func TestMemtableAfterFailure(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -301,8 +305,8 @@ func TestMemtableAfterFailure(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
-// TestMemtableLarge: a large value that is replaced before its batch is logged gives its segments back, by one transaction or by two of a
-// batch, also where the batch stays in memory.
+// TestMemtableLarge: a large value that is replaced before its batch is logged, by one transaction or by two of a
+// batch, gives its segments back, also if the batch stays in memory.
 func TestMemtableLarge(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -327,8 +331,8 @@ func TestMemtableLarge(t *testing.T) {
 	}
 }
 
-// TestMemtablePages: what is reserved for pending ops covers the pages that merging them makes dirty, also if the records are so short that
-// a leaf has more of their lengths and places than of their keys.
+// TestMemtablePages: what is reserved for unmerged ops covers the pages that merging them makes dirty, even if the
+// records are so short that a leaf has more bytes of lengths and places than of keys.
 func TestMemtablePages(t *testing.T) {
 	inTurn(t)
 	for _, keyBytes := range []int{3, 4, 8, 40, 400} {
@@ -352,7 +356,7 @@ func TestMemtablePages(t *testing.T) {
 	}
 }
 
-// TestSpentSetsAreBounded: while a reader keeps the horizon back, the sets of later commits are not all kept for use again.
+// TestSpentSetsAreBounded: while a reader holds the horizon back, not all sets of later commits are kept for reuse.
 func TestSpentSetsAreBounded(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{WriteThrough, Buffered} {
@@ -384,7 +388,7 @@ func TestSpentSetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMemtableEnds: after a failure nothing is merged any more, and readers go on.
+// TestMemtableEnds: after a failure nothing is merged, and readers go on.
 func TestMemtableEnds(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -416,8 +420,8 @@ func TestMemtableEnds(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
-// TestMemtableDuringAFlush: on a file that has a limit commits that change leaves which the flush in flight writes for the first time hold room for
-// them, also when it has given some of them their places.
+// TestMemtableDuringAFlush: in a file with a size limit, commits that change leaves which the flush in flight writes
+// for the first time hold room for them, also when that flush has given some of them their places.
 func TestMemtableDuringAFlush(t *testing.T) {
 	const records, size = 1000, 1010 // three to a leaf; no more than may be pending
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }

@@ -38,8 +38,8 @@ func muchUnmerged(t *testing.T, ops int) *Engine {
 	return e
 }
 
-// TestCommitsGoOnDuringMerges: what the tree lacks when a compaction or a checkpoint comes is merged by stints, and commits get the token
-// between: none waits for all of it.
+// TestCommitsGoOnDuringMerges: when a compaction or a checkpoint needs the tree, entries are merged in stints, and
+// commits get the token in between: none waits for the whole merge.
 func TestCommitsGoOnDuringMerges(t *testing.T) {
 	ops := 160_000
 	if testing.Short() {
@@ -68,8 +68,9 @@ func TestCommitsGoOnDuringMerges(t *testing.T) {
 	}
 }
 
-// TestSyncDuringLongMerges: while somebody has the token and merges for long, what Buffered commits have left in memory is synced all the same.
-// A sync that is there first does not wait for the token either, but for the holder to log before passing it on.
+// TestSyncDuringLongMerges: while a token holder merges for long, what Buffered commits have left in memory can be
+// synced. A sync that is there before the merge does not wait for the token either, but for the holder to log before
+// passing it on.
 func TestSyncDuringLongMerges(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
 	t.Run("logged first", func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestSyncDuringLongMerges(t *testing.T) {
 	})
 }
 
-// TestMergeLogsFirst: a token holder who merges much logs first what Buffered commits have left in memory.
+// TestMergeLogsFirst: a token holder that merges much first logs what Buffered commits have left in memory.
 func TestMergeLogsFirst(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
 	put(t, e, "k", "v")
@@ -108,8 +109,8 @@ func TestMergeLogsFirst(t *testing.T) {
 	require.Zero(t, e.log.waiting())
 }
 
-// TestLargeValueBehindMuchPending: a batch that has what is pending merged first, and so what Buffered commits have left in memory logged, keeps
-// its large values: they are of its own group, which comes later.
+// TestLargeValueBehindMuchPending: a batch first has earlier entries merged, and so what Buffered commits have left
+// in memory logged. It keeps its large values: they belong to its own group, which comes later.
 func TestLargeValueBehindMuchPending(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

@@ -57,8 +57,9 @@ func requireAll(t *testing.T, e *Engine, want map[string]string) {
 	require.NoError(t, e.Check(context.Background()))
 }
 
-// TestValueRunsMove: the segments of value runs are cleaned like others. Nobody notices: neither who has a slice of the old place, nor a
-// serializable transaction that has read the value; what is overwritten meanwhile stays so.
+// TestValueRunsMove: segments of value runs are cleaned like others. A reader with a slice of the old place notices
+// nothing, nor does a serializable transaction that has read the value. What is overwritten meanwhile stays
+// overwritten.
 func TestValueRunsMove(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -108,8 +109,8 @@ func TestValueRunsMove(t *testing.T) {
 	}
 }
 
-// TestMovedRunsInCrashes: cut the power or kill the process at every write of a move, with and without commits between, and nothing is lost
-// and nothing comes back.
+// TestMovedRunsInCrashes: the power is cut or the process killed at every write of a move, with and without commits
+// in between. Nothing is lost and nothing comes back.
 func TestMovedRunsInCrashes(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -171,7 +172,8 @@ func TestMovedRunsInCrashes(t *testing.T) {
 	}
 }
 
-// TestOverwrittenRunStays: a value that was overwritten or deleted between the search for it and its move does not come back.
+// TestOverwrittenRunStays: a value that was overwritten or deleted between the search for it and its move does not
+// come back.
 func TestOverwrittenRunStays(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -207,8 +209,8 @@ func TestOverwrittenRunStays(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestMovedRunsAreSynced: values that were durable are moved, and then a sync fails: they are shown as they were, though the system has dropped
-// the new ones.
+// TestMovedRunsAreSynced: durable values are moved, and then a sync fails. They are shown as they were, although the
+// system has dropped the new copies.
 func TestMovedRunsAreSynced(t *testing.T) {
 	for _, d := range []Durability{WriteThrough, Buffered} {
 		for at, struck := 1, true; struck; at += 2 {

@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOverwrittenInOneTransaction: what a transaction has written and then overwrites or deletes takes no room, neither in the
-// reservation of its commit nor in private segments. The file has a limit that a fraction of all that is written would pass.
+// TestOverwrittenInOneTransaction: what a transaction has written and then overwrites or deletes takes no room,
+// neither in the reservation of its commit nor in private segments. The file's limit is a fraction of everything that
+// is written.
 func TestOverwrittenInOneTransaction(t *testing.T) {
 	for name, c := range map[string]struct{ bytes, times int }{
 		"in runs":             {3000, 20_000},
@@ -64,8 +65,8 @@ func TestReaderOfOverwrittenValue(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestReadersThatAreDone: a value that its own transaction has written and read takes no room once that overwrites it, if its readers have come
-// to the end or were closed.
+// TestReadersThatAreDone: a value that its own transaction has written and read takes no room after the transaction
+// overwrites it, if the value's readers are at the end or closed.
 func TestReadersThatAreDone(t *testing.T) {
 	for name, read := range map[string]func(r io.Reader) error{
 		"to the end": func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err },

@@ -14,8 +14,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestBackgroundSyncs: beside Buffered commits, no sync waits for much that a compaction, a checkpoint or a flush has written. So on a device
-// that writes deviceRate bytes a second a commit is synced an interval and a little after it has returned.
+// TestBackgroundSyncs: with Buffered commits, no sync waits for much that a compaction, a checkpoint or a flush has
+// written. So on a device that writes deviceRate bytes per second, a commit is synced little more than an interval
+// after it has returned.
 func TestBackgroundSyncs(t *testing.T) {
 	const (
 		interval   = 50 * time.Millisecond

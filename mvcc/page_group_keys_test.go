@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The long key of a record that a commit puts is read while leaves beside it are made one, which is before its run is written where a commit
-// becomes a page group. So such a commit becomes none.
+// If neighbouring leaves are merged, the long key of a record that a commit puts is read; in a page group that would
+// be before the key's run is written. So such a commit does not become a page group.
 func TestLongKeysInPageGroups(t *testing.T) {
 	inTurn(t)
 	for seed := range uint64(20) {

@@ -14,11 +14,12 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestKilledWhileRedoing: what is written early by an open that is killed is void, and its space is lost until a checkpoint. Many such
-// kills in a row make the file larger. Where it may not grow, what is written early leaves room for all of the redo: the rest stays in
-// memory, and there is room for its flush, for deletes and for Close. With the room looked at piece by piece, as the redo went on, a file that
-// may grow by less than the redo takes ended as one in which nothing could be deleted, if the redo takes more than is held back for deletes: that of
-// 5,000 keys may, that of 3,000 does not.
+// TestKilledWhileRedoing: pages that a killed Open has written early do not count, and their space is lost until a
+// checkpoint. Many such kills in a row make the file larger. In a file that may not grow, redo writes pages early
+// only if enough room is left for all of the redo: the other pages stay in memory, and there is room for their flush,
+// for deletes and for Close. When room was looked at piece by piece as the redo went on, a file that may grow by less
+// than the redo takes ended as one in which nothing could be deleted, if the redo takes more than is held back for
+// deletes: that of 5,000 keys may, that of 3,000 does not.
 func TestKilledWhileRedoing(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -71,8 +72,8 @@ func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 	return voids
 }
 
-// killAgainAndAgain opens image with opts and kills that at a random write, twelve times one after the other, before it looks at what is
-// there. It returns how many of the kills left void parts of a flush.
+// killAgainAndAgain opens image with opts and kills that at a random write, twelve times in a row, before it looks at
+// the records. It returns how many of the kills left parts of a flush that do not count.
 func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[string]string, rng *rand.Rand) (voids int) {
 	open := func(mem *vfs.Mem, most int) (e *Engine, writes int, err error) {
 		mem.OnOp(func(op vfs.Op) error {
@@ -157,8 +158,8 @@ func flushGroups(t *testing.T, mem *vfs.Mem) (n int) {
 	return n
 }
 
-// TestHeavyCommitsHaveRoom: the redo of a commit that is applied in pieces has used up part of what the commit reserved. Were that taken
-// for room, its flush would run into the end of the file, whether that may grow or not.
+// TestHeavyCommitsHaveRoom: the redo of a commit that is applied in pieces has used part of what the commit reserved.
+// If that passed for room, the commit's flush would run into the end of the file, whether the file may grow or not.
 func TestHeavyCommitsHaveRoom(t *testing.T) {
 	inTurn(t)
 	t.Parallel()

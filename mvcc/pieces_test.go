@@ -37,8 +37,8 @@ func hasAll(t *testing.T, e *Engine, want map[string]string) {
 	require.EqualValues(t, len(want), n)
 }
 
-// What is redone at open takes more memory than there is: it is flushed as it goes, and a second crash in the middle of that changes
-// nothing.
+// What is redone at Open takes more memory than there is: it is flushed on the way, and a second crash in the middle
+// of that changes nothing.
 func TestRedoWritesEarly(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -97,8 +97,8 @@ func TestRedoWritesEarly(t *testing.T) {
 	}
 }
 
-// TestFlushWithoutRoomIsRecalled: a flush that was begun in the middle of a batch is given up if there is no room for the rest of it by the
-// end. Its pages are in memory then, and are written once there is room.
+// TestFlushWithoutRoomIsRecalled: a flush that was begun in the middle of a batch is given up if there is no room for
+// the rest of it at the end. Its pages are in memory then, and are written when there is room.
 func TestFlushWithoutRoomIsRecalled(t *testing.T) {
 	opts := tiny(Durable)
 	opts.Manual, opts.Shares.Batch, opts.Store.MaxFileSize = true, 64<<10, 4<<20

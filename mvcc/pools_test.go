@@ -10,7 +10,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestClosedIsCollected: an engine that was used and closed is gone with the next collection, not with the second one.
+// TestClosedIsCollected: an engine that was used and closed is freed by the next garbage collection, not by the
+// second one.
 func TestClosedIsCollected(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

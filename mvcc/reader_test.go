@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSlicesOfReaderStay: what a reader was given stays as it is while the log goes round the file many times, also if it lies in the
-// page that a version in memory had borrowed cells from when that version was written out.
+// TestSlicesOfReaderStay: slices that a reader was given stay unchanged while the log goes round the file many times,
+// also if they are in the page from which a version in memory had borrowed cells when that version was written.
 func TestSlicesOfReaderStay(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {

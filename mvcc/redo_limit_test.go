@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRedoLimit: the limit follows what the file may take beside what lives between its floor and what the user has set, and never passes that.
+// TestRedoLimit: the limit follows from what the bound leaves besides live bytes, between its floor and the user's
+// limit, and never passes that.
 func TestRedoLimit(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct{ most, beside, want int64 }{
@@ -23,8 +24,8 @@ func TestRedoLimit(t *testing.T) {
 	}
 }
 
-// TestNewRedoLimit: the first flush of a new file is due when its pages would come up to the bound, and not before; and where it is due, redo is not
-// too long at once.
+// TestNewRedoLimit: the first flush of a new file is due when its pages would reach the bound, and not before; when
+// it becomes due, redo is not too long at once.
 func TestNewRedoLimit(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct{ most, redo, dirty, bound, want int64 }{

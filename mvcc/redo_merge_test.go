@@ -20,7 +20,8 @@ import (
 	"flashdbm/override"
 )
 
-// killedWithRedo returns the file of an engine that died when it had installed pages and, behind them, records to redo, and what is in it.
+// killedWithRedo returns the file of an engine that died when it had installed pages and, after them, records to
+// redo, and what is in the file.
 // Its leaves have born names.
 func killedWithRedo(t testing.TB) (*vfs.Mem, map[string]string) { return killedAfter(t, 1) }
 
@@ -175,7 +176,7 @@ func TestLookupsOverRedo(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsForRedo: each of these finds the redo done when it returns.
+// TestWhatWaitsForRedo: when any of these calls returns, the redo is merged.
 func TestWhatWaitsForRedo(t *testing.T) {
 	image, _ := killedWithRedo(t)
 	defer image.Release()
@@ -216,7 +217,7 @@ func TestSyncOverRedo(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCommitOverRedo: the redo is no conflict for who began over it, commits after it are.
+// TestCommitOverRedo: the redo is no conflict for transactions that began over it; commits after it are.
 func TestCommitOverRedo(t *testing.T) {
 	for _, serializable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("serializable %v", serializable), func(t *testing.T) {
@@ -253,8 +254,8 @@ func TestCommitOverRedo(t *testing.T) {
 	}
 }
 
-// TestReaderFromBeforeRedoIsHeld: a reader that began over the pending redo sees its snapshot through flushes, checkpoints and the reuse
-// of segments, in lookups, and in cursors that it starts only then.
+// TestReaderFromBeforeRedoIsHeld: a reader that began over unmerged redo sees its snapshot through flushes,
+// checkpoints and the reuse of segments, in lookups and in cursors that it begins only then.
 func TestReaderFromBeforeRedoIsHeld(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -277,8 +278,9 @@ func TestReaderFromBeforeRedoIsHeld(t *testing.T) {
 	require.NoError(t, e.Check(context.Background()))
 }
 
-// TestValuesFromBeforeRedoStay: slices of the pages as they were before the redo stay what they are until their transaction ends, though a
-// flush, which is the very next thing, moves all those pages, and segments are used again.
+// TestValuesFromBeforeRedoStay: slices of the pages as they were before the redo stay unchanged until their
+// transaction ends, although a flush, which comes right after the redo, moves all those pages, and segments are
+// reused.
 func TestValuesFromBeforeRedoStay(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -359,7 +361,7 @@ func TestRedoInPieces(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCloseOverRedo: Close writes out what was pending, or for a reader lets it be.
+// TestCloseOverRedo: Close merges and writes unmerged redo; in an engine that only reads it leaves the redo alone.
 func TestCloseOverRedo(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -381,8 +383,8 @@ func TestCloseOverRedo(t *testing.T) {
 	}
 }
 
-// TestRedoFailsBehindOpen damages a page that the redo needs: who waits is told, nothing is committed any more, and lookups of what is not
-// damaged go on.
+// TestRedoFailsBehindOpen damages a page that the redo needs. Whoever waits for the redo gets the error, nothing is
+// committed any more, and lookups of undamaged records go on.
 func TestRedoFailsBehindOpen(t *testing.T) {
 	image, want := killedAfter(t, 2)
 	defer image.Release()

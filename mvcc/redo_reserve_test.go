@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRedoFitsItsReservation: the redo of a batch takes no more pages than its commits reserve for it, whatever its records are, though pages with
-// logged values begin with a record.
+// TestRedoFitsItsReservation: the redo of a batch takes no more pages than its commits have reserved for it, whatever
+// its records are, although pages with logged values begin with a record.
 func TestRedoFitsItsReservation(t *testing.T) {
 	inTurn(t)
 	key := func(i, n int) []byte { return fmt.Appendf(nil, "%06d%s", i, strings.Repeat("k", n-6)) }

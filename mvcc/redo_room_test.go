@@ -22,8 +22,8 @@ func loadRandom(t *testing.T, e *Engine, records int) {
 	}
 }
 
-// TestRedoEarlyHasRoom: a redo that writes pages early, for want of memory, ends with a flush of the rest, which takes more than what is held for
-// what is dirty.
+// TestRedoEarlyHasRoom: a redo that writes pages early, for want of memory, ends with a flush of the other pages,
+// which takes more than what is held for dirty pages.
 func TestRedoEarlyHasRoom(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)

@@ -8,7 +8,7 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// TestReplacesOnly: only deletions and values that are no longer than what is there are taken for replacements.
+// TestReplacesOnly: only deletes, and values that are no longer than the present ones, count as replacements.
 func TestReplacesOnly(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	require.NoError(t, e.WriteOne([]byte("a"), []byte("four"), false))

@@ -12,8 +12,8 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// TestCutAfterTheTable: while the table of last writes is being written for a batch, the list still has the whole batch. The batch has a
-// commit that takes long to enter, then one that matters, then another.
+// TestCutAfterTheTable: while a batch is entered into the table of last writes, the list still has the whole batch.
+// The batch has a commit that takes long to enter, then the one that matters, then another.
 func TestCutAfterTheTable(t *testing.T) {
 	const many = 30_000 // and no batch of its own: see heavy
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Shares: MemoryShares{Batch: 1 << 30}})
@@ -65,9 +65,9 @@ func TestCutAfterTheTable(t *testing.T) {
 	}
 }
 
-// TestLostPushLooksAgain: what is committed while a transaction makes sure that it depends on nothing new is not overlooked. It has read
-// so much that this takes a while; meanwhile another puts what it is about to overwrite. Whoever comes first, the put must stay: the
-// transaction either came before it or has lost.
+// TestLostPushLooksAgain: what is committed while a transaction checks that what it has read is unchanged is not
+// missed. The transaction has read so much that the check takes a while; meanwhile another one puts what the
+// transaction is about to overwrite. The put must stay: the transaction either came before it or has lost.
 func TestLostPushLooksAgain(t *testing.T) {
 	const many = 5_000
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -104,8 +104,9 @@ func TestLostPushLooksAgain(t *testing.T) {
 	t.Logf("lost %d times of %d", lost, rounds)
 }
 
-// TestUntoldConflicts: the table of last writes has a batch if a transaction is beside it that may look for it there. One that is
-// there all the same and was not seen conflicts with what the table lacks, one that began later does not.
+// TestUntoldConflicts: the table of last writes gets a batch if there is another transaction that may look for it
+// there. A transaction that exists and was not seen loses to everything that the table lacks; one that began later
+// does not.
 func TestUntoldConflicts(t *testing.T) {
 	const many = 20
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -168,8 +169,8 @@ func TestUntoldConflicts(t *testing.T) {
 	require.NoError(t, later.Commit())
 }
 
-// TestToldLate: what began between the look at the registry and the end of a batch finds the batch in the table of last writes, and loses
-// to nothing else.
+// TestToldLate: a transaction that begins between the look at the registry and the end of a batch finds the batch in
+// the table of last writes, and loses to nothing else.
 func TestToldLate(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
@@ -198,7 +199,8 @@ func TestToldLate(t *testing.T) {
 	require.NoError(t, committer.Rollback())
 }
 
-// TestToldAtAnyTime: from the note on, whoever the batch has beaten loses whenever he looks, also while the note gives way to the table.
+// TestToldAtAnyTime: from the note on, a transaction that the batch has beaten loses whenever it looks, also while
+// the note gives way to the table.
 func TestToldAtAnyTime(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")

@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// Filling up goes through leaves that are full already without writing anything. Who commits, waits for background work or closes the
-// database meanwhile does not wait for the end of the tree.
+// Filling up goes through full leaves without writing anything. A commit, work that waits for background work, or
+// Close do not wait for the end of the tree meanwhile.
 func TestFillingUpStops(t *testing.T) {
 	inTurn(t)
 	const records = 40_000
@@ -102,7 +102,7 @@ func resting(t *testing.T, e *Engine) (due func() bool) {
 	return due
 }
 
-// Rest comes to an end where something lets the file grow behind each turn.
+// Rest comes to an end even if something lets the file grow after each turn.
 func TestRestEnds(t *testing.T) {
 	inTurn(t)
 	e := newEngine(t, Options{Manual: true})
@@ -123,8 +123,8 @@ func TestRestEnds(t *testing.T) {
 	require.Less(t, turns, 20)
 }
 
-// Readers that hold more than the bound of the file leaves, and let it grow by what rest moves away from their pages, do not keep the rest
-// of the file from being cleaned.
+// Readers that hold more than the bound of the file leaves, and let the file grow by what rest moves away from their
+// pages, do not keep the other pages from being cleaned.
 func TestRestBesideReaders(t *testing.T) {
 	inTurn(t)
 	const records = 100_000
@@ -159,7 +159,7 @@ func TestRestBesideReaders(t *testing.T) {
 	require.Less(t, own, s.LiveBytes*3/2+2<<20+heldBack)
 }
 
-// Where a turn has gained something and there is more to do, the next one comes at once.
+// If a turn has gained something and there is more to do, the next one comes at once.
 func TestRestGoesOn(t *testing.T) {
 	inTurn(t)
 	const records = 100_000
@@ -190,7 +190,7 @@ func TestRestGoesOn(t *testing.T) {
 	require.Less(t, e.ownBytes(), e.store.SpaceStats().LiveBytes*5/4)
 }
 
-// A file that is past its bound, as behind deletes, is cleaned all the same once nobody commits.
+// A file beyond its bound, as after deletes, is cleaned when nobody commits.
 func TestRestPastTheBound(t *testing.T) {
 	inTurn(t)
 	const records, block = 48_000, 8

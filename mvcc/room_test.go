@@ -10,8 +10,8 @@ import (
 	"flashdbm/override"
 )
 
-// TestDrainAsFarAsItGoes: parents are folded one by one if there is no room for more at a time, and where there is none for any nobody is
-// told that something was gained.
+// TestDrainAsFarAsItGoes: parents are folded one by one if there is no room for more at a time. If there is no room
+// for any, drain does not report progress.
 func TestDrainAsFarAsItGoes(t *testing.T) {
 	inTurn(t)
 	opts := tiny(Durable)
@@ -62,8 +62,9 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 	require.Less(t, pinned(), before-1)
 }
 
-// TestFullFileHasAShortTable: leaves that a load in key order makes are found through the translation table. When the file is full, and a put
-// is refused, their parents have been folded: a long table takes room in each checkpoint, and so from puts.
+// TestFullFileHasAShortTable: leaves made by a load in key order are found through the translation table. When the
+// file is full, and a put is refused, their parents have been folded: a long table takes room in each checkpoint, and
+// so from puts.
 func TestFullFileHasAShortTable(t *testing.T) {
 	inTurn(t)
 	opts := Options{Durability: WriteThrough, Manual: true}

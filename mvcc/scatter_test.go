@@ -25,7 +25,7 @@ func scatterValue(i, round int) []byte {
 	return v
 }
 
-// scatter returns an engine whose logged values are in no order of keys.
+// scatter returns an engine whose logged values are in random key order.
 func scatter(t *testing.T, opts Options) *Engine {
 	opts.Manual, opts.ScanOften = true, scatterTimes
 	e := newEngine(t, opts)
@@ -97,7 +97,8 @@ func scanAll(t *testing.T, e *Engine, way string) {
 	require.NoError(t, tx.Expired())
 }
 
-// Values that scans have come to out of order often enough are in key order behind the next background work. Then they stay where they are.
+// Values that scans have read out of order often enough are in key order after the next background work. Then they
+// stay where they are.
 func TestScansPutValuesInOrder(t *testing.T) {
 	inTurn(t)
 	for way := range scans {
@@ -129,7 +130,7 @@ func TestScansPutValuesInOrder(t *testing.T) {
 	}
 }
 
-// Lookups by cursor are no scan.
+// Lookups by cursor do not count as scans.
 func TestSeeksMoveNothing(t *testing.T) {
 	e := scatter(t, Options{})
 	tx := begin(t, e, TxOptions{ReadOnly: true})
@@ -143,7 +144,7 @@ func TestSeeksMoveNothing(t *testing.T) {
 	require.Empty(t, e.cleaner.scattered.keys)
 }
 
-// What is written while values move is the newest all the same.
+// A write while values move is the newest afterwards.
 func TestScannedValuesBesideCommits(t *testing.T) {
 	inTurn(t)
 	var e *Engine
@@ -179,7 +180,7 @@ func TestScannedValuesBesideCommits(t *testing.T) {
 	jumps(t, e, round)
 }
 
-// Two keys may have come to lead to one leaf, or to one whose values are in order by now.
+// Two keys may lead to the same leaf by now, or to a leaf whose values are in order by now.
 func TestScannedLeafTwice(t *testing.T) {
 	e := scatter(t, Options{})
 	ask := func() {
@@ -200,7 +201,7 @@ func TestScannedLeafTwice(t *testing.T) {
 	require.Equal(t, pages, e.store.Counters().Pages)
 }
 
-// Nothing moves where the file would pass its bound or where its size is limited, and what was asked for is forgotten.
+// Nothing moves if the file would pass its bound or has a size limit, and what was asked for is forgotten.
 func TestScannedValuesFindNoRoom(t *testing.T) {
 	for name, narrow := range map[string]func(e *Engine){
 		"bound": func(e *Engine) { e.store.SetBound(logstore.PageSize) },

@@ -22,8 +22,8 @@ func (c readCase) beside() string {
 	return "~"
 }
 
-// TestSerializableReads lets one transaction read, another one commit, and then the first one: it must fail if and only if the other
-// one has changed what it read.
+// TestSerializableReads lets one transaction read, another one commit, and then the first one: it must fail if and
+// only if the other one has changed what it read.
 func TestSerializableReads(t *testing.T) {
 	seek := func(key string, steps string) func(t *testing.T, tx *Tx) {
 		return func(t *testing.T, tx *Tx) {
@@ -125,7 +125,8 @@ func TestSerializableReads(t *testing.T) {
 	}
 }
 
-// TestReadingMakesWritesConflict: a transaction that read anything at all checks all that it writes.
+// TestReadingMakesWritesConflict: a transaction that has read anything at all is checked for conflicts on everything
+// it writes.
 func TestReadingMakesWritesConflict(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -57,8 +57,9 @@ func recordsOf(t *testing.T, tx *Tx) map[string]string {
 	return all
 }
 
-// TestChangesTellOfShortLives: records that are in a backup, and in no page that was ever written, are gone in the next increment, whatever has
-// removed them and whatever has come between: nothing, kills, or an engine that only reads.
+// TestChangesTellOfShortLives: records that are in a backup, and in no page that was ever written, are gone in the
+// next increment, whatever has removed them and whatever has come in between: nothing, kills, or an engine that only
+// reads.
 func TestChangesTellOfShortLives(t *testing.T) {
 	base := func(i int) []byte { return fmt.Appendf(nil, "%05d", 10*i) }
 	extra := func(i, j int) []byte { return fmt.Appendf(nil, "%05d", 10*i+1+j) } // eight behind a record of the base

@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestCloseBesideLargeCommits: writers that wait for memory, for room or for background work when Close begins get through or get
-// ErrClosed; Close returns, and what was acknowledged is there.
+// TestCloseBesideLargeCommits: writers that wait for memory, room or background work when Close begins either succeed
+// or get ErrClosed. Close returns, and what was acknowledged is there.
 func TestCloseBesideLargeCommits(t *testing.T) {
 	t.Parallel()
 	for _, full := range []bool{false, true} {

@@ -10,9 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpilledAndOverwritten: a transaction whose write set leaves memory may overwrite and delete its own records as often as it likes. It takes
-// what they come to in the end, some segments, and as much again while it is written anew. The limit of the file is a fraction of all that is
-// written, and what the transaction has read of its own is as it was.
+// TestSpilledAndOverwritten: a transaction with a spilled write set may overwrite and delete its own records as often
+// as it likes. It takes the room of the final records, some segments, and as much again while it is rewritten. The
+// limit of the file is a fraction of everything that is written, and what the transaction has read of its own writes
+// does not change.
 func TestSpilledAndOverwritten(t *testing.T) {
 	inTurn(t)
 	for _, c := range []struct {
@@ -86,8 +87,8 @@ func TestSpilledAndOverwritten(t *testing.T) {
 	}
 }
 
-// TestReadersOfWhatIsCollapsed: slices that lookups and cursors have given of a spilled write set, and readers of its large values, stay as they
-// were when it is written anew, and others write large values meanwhile.
+// TestReadersOfWhatIsCollapsed: slices of a spilled write set that lookups and cursors have returned, and readers of
+// its large values, stay unchanged when the set is rewritten and other transactions write large values meanwhile.
 func TestReadersOfWhatIsCollapsed(t *testing.T) {
 	inTurn(t)
 	opts := spilling(Durable)

@@ -40,7 +40,8 @@ func privateSegments(e *Engine) (n int) {
 	return n
 }
 
-// TestSpillGivesBack: a transaction that does not commit, for whatever reason, gives back all private segments and reservations.
+// TestSpillGivesBack: a transaction that does not commit, for whatever reason, gives back all private segments and
+// reservations.
 func TestSpillGivesBack(t *testing.T) {
 	inTurn(t)
 	opts := spilling(Durable)
@@ -92,7 +93,8 @@ func TestSpillGivesBack(t *testing.T) {
 	}
 }
 
-// TestSpillReuse: the room of committed layers is used again, so the same transaction over and over does not make the file grow.
+// TestSpillReuse: the room of committed layers is reused, so the same transaction repeated does not make the file
+// grow.
 func TestSpillReuse(t *testing.T) {
 	e := newEngine(t, spilling(Durable))
 	var size int64
@@ -109,7 +111,7 @@ func TestSpillReuse(t *testing.T) {
 	require.LessOrEqual(t, e.store.SpaceStats().FileBytes, size)
 }
 
-// TestSpillConflicts: write sets that left memory take part in conflicts like others.
+// TestSpillConflicts: spilled write sets take part in conflicts like others.
 func TestSpillConflicts(t *testing.T) {
 	e := newEngine(t, spilling(Durable))
 	read := func(tx *Tx) {
@@ -164,8 +166,8 @@ func TestSpillConflicts(t *testing.T) {
 	require.ErrorIs(t, reader.Commit(), ErrConflict, "a range that a large one wrote into")
 }
 
-// TestSpillWithOthers: large transactions commit beside many small ones, which all get through; what is there at the end is what the last of
-// each key wrote.
+// TestSpillWithOthers: large transactions commit while many small ones do, and all succeed in the end. The final
+// record of each key is that of its last writer.
 func TestSpillWithOthers(t *testing.T) {
 	opts := spilling(Durable)
 	opts.Manual = false

@@ -12,8 +12,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestDeletesSpillOnAFullFile: a transaction that only deletes has room on a full file, also where its write set should leave memory. A small
-// one stays there; what others take in segments of their own counts as what deletes take, not as puts.
+// TestDeletesSpillOnAFullFile: a transaction that only deletes has room on a full file, even if its write set should
+// be spilled. A small one stays in memory; private segments of others count as room that deletes take, not as puts.
 func TestDeletesSpillOnAFullFile(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(5)

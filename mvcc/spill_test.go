@@ -110,7 +110,7 @@ func verifyTx(t *testing.T, tx *Tx, want model, rng *rand.Rand) {
 	}
 }
 
-// TestSpillModel: transactions whose write sets leave memory many times see and commit what a sorted map says.
+// TestSpillModel: transactions whose write sets are spilled many times see and commit what a sorted map says.
 func TestSpillModel(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestSpillModel(t *testing.T) {
 	}
 }
 
-// chargedBytes returns what write sets are charged for, but for those that wait to be used again.
+// chargedBytes returns what write sets are charged for, except those that wait for reuse.
 func chargedBytes(t *testing.T, e *Engine) int64 {
 	t.Helper()
 	require.NoError(t, e.tree.withMerged(func() error {

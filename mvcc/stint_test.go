@@ -23,7 +23,8 @@ func TestStintParts(t *testing.T) {
 	}
 }
 
-// TestStints: beside small commits a flush is written a part at a time, beside large ones much of it in a row. All of it is found again.
+// TestStints: with small commits a flush is written a part at a time, with large ones much of it in a row. All of it
+// is found again.
 func TestStints(t *testing.T) {
 	inTurn(t)
 	for _, c := range []struct {

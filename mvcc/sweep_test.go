@@ -14,8 +14,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestPartsFollowALoad: what a load has left to be written does not make the overwrites behind it flush all at once, a tree that grows
-// everywhere does.
+// TestPartsFollowALoad: pages that a load has left to be written do not make the overwrites after it flush everything
+// at once; a tree that grows everywhere does.
 func TestPartsFollowALoad(t *testing.T) {
 	inTurn(t)
 	e := newEngine(t, Options{Manual: true, Durability: Buffered, RedoLimit: 8 << 20})
@@ -63,7 +63,8 @@ func TestPartsFollowALoad(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// TestLonely: the more useless pages lie beside live ones, the fuller are the segments that are emptied; redo alone does not count.
+// TestLonely: the more useless pages there are besides live ones, the fuller are the segments that are emptied; redo
+// alone does not count.
 func TestLonely(t *testing.T) {
 	last := int64(0)
 	for _, sparse := range []int64{0, 50, 100, 150, 1000} {
@@ -76,7 +77,7 @@ func TestLonely(t *testing.T) {
 	require.EqualValues(t, 32, lonely(logstore.Account{}, 256))
 }
 
-// TestPartsAreFolded: the table names what was written lately, not all that ever was.
+// TestPartsAreFolded: the table has names of pages that were written lately, not of all that ever were.
 func TestPartsAreFolded(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
@@ -108,7 +109,8 @@ func TestPartsAreFolded(t *testing.T) {
 	require.Less(t, int64(onDisk), s.Space.LiveBytes/4096/2)
 }
 
-// TestPartsAreFilledUp: where records come and go at random, and half of them are there, the leaves are fuller than that.
+// TestPartsAreFilledUp: if records come and go at random and half of them exist at any time, the leaves are fuller
+// than half.
 func TestPartsAreFilledUp(t *testing.T) {
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes, opts.Store.SegmentPages = 64<<10, 32
@@ -157,8 +159,8 @@ func TestPartsAreFilledUp(t *testing.T) {
 	require.EqualValues(t, left, e.tree.records)
 }
 
-// TestPartOfWhatGoes: commits remove inner nodes while a part is planned, flushed and folded. What was planned with before the flush is of
-// no use behind it: by then such a name is unknown, or an address where something else is.
+// TestPartOfWhatGoes: commits remove inner nodes while a part is planned, flushed and folded. Names planned before
+// the flush are not used after it: such a name may be unknown then, or an address of something else.
 func TestPartOfWhatGoes(t *testing.T) {
 	inTurn(t)
 	const groups, records = 300, 12
@@ -229,8 +231,8 @@ func TestPartOfWhatGoes(t *testing.T) {
 	}
 }
 
-// TestFirstPartIsOfAll: behind a large flush the first part takes all that is dirty if that is little beside it, so that redo, and what it keeps,
-// starts behind what that flush wrote. What follows goes by part.
+// TestFirstPartIsOfAll: after a large flush the first part takes everything dirty if that is little in comparison, so
+// that redo, and what redo keeps, starts after what that flush wrote. Later flushes are in parts.
 func TestFirstPartIsOfAll(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
@@ -273,8 +275,8 @@ func TestFirstPartIsOfAll(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestFirstRound: behind a load parts begin where its last flush does, while little of what that wrote is dirty again; and nothing of that
-// moves for the sake of its segment, which is not used again before the round is over.
+// TestFirstRound: after a load parts begin where the load's last flush does, while little of what that wrote is dirty
+// again. None of those pages moves to free its segment, which is not reused before the round is over.
 func TestFirstRound(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
@@ -321,7 +323,8 @@ func TestFirstRound(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestPartEndsAtTheFirstLeaf: the last part of a round may end where the tree begins. Then what lies above it is folded, not all.
+// TestPartEndsAtTheFirstLeaf: the last part of a round may end where the tree begins. Then its own parents are
+// folded, not all.
 func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 	inTurn(t)
 	const records = 4000
@@ -358,7 +361,8 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 
 const sparseRecords, sparseLeaf = 20_000, 9 // of newSparse, all and of a leaf
 
-// newSparse returns an engine of small parts and segments, of each of which an eighth lives, and what overwrites records.
+// newSparse returns an engine with small parts and segments, an eighth of each segment live, and a function that
+// overwrites records.
 func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int) bool)) {
 	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
@@ -383,8 +387,8 @@ func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int
 	return e, put
 }
 
-// TestCleanedAreUnnamed: leaves that the cleaner has moved get new names behind the flush, wherever the parts are in the tree: their old
-// ones keep the segments that it has emptied from reuse.
+// TestCleanedAreUnnamed: leaves that the cleaner has moved get new names after the flush, wherever the parts are in
+// the tree: their old names keep the emptied segments from reuse.
 func TestCleanedAreUnnamed(t *testing.T) {
 	const records, leaf = sparseRecords, sparseLeaf
 	e, put := newSparse(t)
@@ -404,7 +408,8 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	require.Less(t, e.store.Account().Named, sparse/16)
 }
 
-// TestStragglersMove: what is alone in its segment goes with a part that is not its own, as much as a quarter of that is.
+// TestStragglersMove: pages that are alone in their segments go with a part to which they do not belong, up to a
+// quarter of that part.
 func TestStragglersMove(t *testing.T) {
 	const records, leaf = sparseRecords, sparseLeaf
 	e, put := newSparse(t)
@@ -442,8 +447,9 @@ func TestStragglersMove(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestStragglersAreCountedOnce: those that were clean have to be written by the next flush, and are counted as such; those that commits have
-// made dirty join the part once. Room is held for no more. Where there is no room, none goes along.
+// TestStragglersAreCountedOnce: stragglers that were clean have to be written by the next flush and are counted as
+// such; those that commits have made dirty join the part once. Room is held for no more. Without room none goes
+// along.
 func TestStragglersAreCountedOnce(t *testing.T) {
 	e, put := newSparse(t)
 	put(0, sparseRecords/16, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 })
@@ -478,7 +484,8 @@ func TestStragglersAreCountedOnce(t *testing.T) {
 	require.Equal(t, joined, part.Leaves())
 }
 
-// TestFewSegmentsAreSearched: where segments cannot be emptied as they have value runs, a part looks at a few of them and not at all.
+// TestFewSegmentsAreSearched: if segments cannot be emptied because they have value runs, a part looks at few of
+// them, not at all.
 func TestFewSegmentsAreSearched(t *testing.T) {
 	const most, full = 20, 32
 	var victims []logstore.Victim
@@ -500,8 +507,8 @@ func TestFewSegmentsAreSearched(t *testing.T) {
 	require.Len(t, search(func(segment uint32) int { return int(segment % 2) }), most, "behind others")
 }
 
-// TestSpareOfTheFirstRound: in the first round of parts as much space is kept free as redo, and what the parts write, will still take; then
-// what comes back unevenly, and at the end nothing.
+// TestSpareOfTheFirstRound: in the first round of parts as much space is kept free as redo, and what the parts write,
+// will still take; later what varies from turn to turn, and at the end nothing.
 func TestSpareOfTheFirstRound(t *testing.T) {
 	inTurn(t)
 	const records, limit = 20_000, 4 << 20

@@ -36,8 +36,9 @@ type tailed struct {
 	ended sync.WaitGroup
 }
 
-// newTailed loads an engine on the real file system and closes it, so that it begins as a database that is at rest. Without background work
-// there are no flushes, checkpoints and cleaning from then on; but the file goes on growing ahead of the commits.
+// newTailed loads an engine on the real file system and closes it, so that it begins as a database at rest. It has no
+// background work from then on, so no flushes, checkpoints and cleaning; but the file goes on growing ahead of the
+// commits.
 func newTailed(t *testing.T, name string, housekeeping bool) *tailed {
 	opts := Options{
 		Store: logstore.Options{ChunkPages: 1 << 18}, MemoryLimit: 256 << 20, RedoLimit: 32 << 20,
@@ -135,8 +136,8 @@ func (d *tailed) at(thousandths ...int) (q []time.Duration) {
 	return q
 }
 
-// TestCommitTails: with cleaning, flushes and checkpoints at work the 99.9th percentile of what a durable commit takes is at most three
-// times that without.
+// TestCommitTails: with cleaning, flushes and checkpoints at work, the 99.9th percentile of the time of a durable
+// commit is at most three times that without.
 func TestCommitTails(t *testing.T) {
 	if *tailCommits == 0 {
 		t.Skip("needs -tails.commits")

@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestThinnedForReaders: what an idle reader keeps of the file is about the pages that its snapshot shows, not the redo and the dead pages that
-// lie beside these.
+// TestThinnedForReaders: what an idle reader keeps of the file is about the pages that its snapshot shows, not the
+// redo and dead pages in the same segments.
 func TestThinnedForReaders(t *testing.T) {
 	inTurn(t)
 	o := Options{Durability: Buffered, Manual: true, RedoLimit: 1 << 20}

@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestTickDuringHousekeeping: what a Buffered commit has left in memory is written and synced within FlushInterval, while whatever else holds
-// the lock of background work holds it: a flush, a checkpoint, a compaction.
+// TestTickDuringHousekeeping: what a Buffered commit has left in memory is written and synced within FlushInterval,
+// even while the lock of background work is held, by a flush, a checkpoint or a compaction.
 func TestTickDuringHousekeeping(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -52,8 +52,9 @@ func (c *stopped) Err() error {
 	return nil
 }
 
-// TestCheckHoldsNothingUp: while Check stands at any page, in either of its parts, commits go on that need flushes for their memory, and so do
-// checkpoints and compactions, which move all that it looks at. What it then finds is what it began with: whole.
+// TestCheckHoldsNothingUp: while Check stands at any page, in either of its parts, commits go on that need flushes
+// for their memory, and so do checkpoints and compactions, which move everything that Check looks at. Check then
+// finds the state that it began with, undamaged.
 func TestCheckHoldsNothingUp(t *testing.T) {
 	count := stopAt(1 << 40)
 	stops := 0

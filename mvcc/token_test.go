@@ -14,8 +14,8 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// A commit that another goroutine has settled, and that takes the token all the same, leaves no signal for the next one with its channel:
-// that would return before it is settled.
+// A commit that another goroutine has settled, and whose committer takes the token nevertheless, leaves no signal for
+// the next commit with its channel: that one would return before it is settled.
 func TestSettledByAnother(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	tx := begin(t, e, TxOptions{})
@@ -33,8 +33,8 @@ func TestSettledByAnother(t *testing.T) {
 	tx.end()
 }
 
-// TestToken: committers and background work pass the token among themselves; one has it at a time, nobody waits for ever, and neither
-// kind keeps the other from it.
+// TestToken: committers and background work pass the token among themselves. One has it at a time, nobody waits for
+// ever, and neither kind keeps it from the other.
 func TestToken(t *testing.T) {
 	for _, c := range []struct {
 		durability                    Durability
@@ -76,8 +76,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenIsNotLost lets two take the token at about the same time, over and over, and nobody after them who would find what they
-// have left lying.
+// TestTokenIsNotLost lets two goroutines take the token at about the same time, again and again, with nobody after
+// them who would find work that they have left.
 func TestTokenIsNotLost(t *testing.T) {
 	for _, durability := range []Durability{Buffered, Durable} {
 		testTokenIsNotLost(t, durability)
@@ -186,8 +186,8 @@ func TestLastOfBatchCounts(t *testing.T) {
 	require.Equal(t, fmt.Sprint(n-1), string(v))
 }
 
-// TestTableBeforeApplied: whoever reads at a Seq finds in the table of last writes all that led to it, or a note that it is not there; and in
-// the tree what it is to see.
+// TestTableBeforeApplied: a transaction that reads at a Seq finds everything up to that Seq in the table of last
+// writes, or a note that something is not there; and in the tree what it should see.
 func TestTableBeforeApplied(t *testing.T) {
 	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000, Durable: 4_000} { // the last one in page groups
 		e := newEngine(t, Options{Durability: durability, Manual: true})

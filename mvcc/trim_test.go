@@ -11,8 +11,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestRedoIsCutShort: where a few leaves that wait for their turn keep back much that died behind where redo starts, they are written
-// although redo is short, and the space goes back.
+// TestRedoIsCutShort: a few leaves that wait for their turn keep much dead space after the redo start. They are
+// written although redo is short, and the space goes back.
 func TestRedoIsCutShort(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
@@ -64,8 +64,8 @@ func TestRedoIsCutShort(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestCloseGivesBackFewSegments: Close leaves no free segments but those that are held back, also where they are too few for a running
-// database to bother.
+// TestCloseGivesBackFewSegments: Close leaves no free segments except those that are held back, even if they are too
+// few for a running database to give back.
 func TestCloseGivesBackFewSegments(t *testing.T) {
 	inTurn(t)
 	for records := 60; records < 400; records += 40 {
