@@ -19,8 +19,9 @@ import (
 //
 // Invariants:
 //
-//  1. In Durable mode the caller touches neither the transaction nor its node after the push: another goroutine
-//     settles and ends them.
+//  1. If another goroutine settles the commit, its caller touches neither the transaction nor its node after the push,
+//     except that it reads the node's number, which does not change. That is so in Durable mode unless the commit is
+//     heavy.
 //  2. All asynchronous commits share one channel for the token, so that one of the two goroutines takes it, whichever
 //     commit is the newest. Nobody else receives from the channel. There is one token, so room for one signal
 //     suffices.
@@ -29,11 +30,11 @@ import (
 //     ended.
 //  4. The callback goroutine syncs first if a commit is not durable yet: one sync for everything that was settled
 //     before it (see gather).
-//  5. Durable: a commit counts in readers.active until its callback has returned, and its caller until it has looked
-//     for the token. Other modes: a commit counts as active while its caller settles it, and then in readers.calls,
-//     from before it ceases to be active until its callback has returned. If it counted as active for longer, it
-//     would be taken for a commit beside the next one: its keys would have to be entered for conflicts, and the next
-//     one could not reuse its memory. Close waits for both counts.
+//  5. A commit that another goroutine settles counts in readers.active until its callback has returned, and its caller
+//     until it has looked for the token. A commit that its caller settles counts as active during that, and then in
+//     readers.calls, from before it ceases to be active until its callback has returned. If it counted as active for
+//     longer, it would pass for a commit beside the next one: its keys would have to be entered for conflicts, and
+//     the next one could not reuse its memory. Close waits for both counts.
 //  6. After a failure callbacks get the engine's error.
 const (
 	asyncBacklog = 1 << 14 // most asynchronous commits under way: their callbacks have not been called

@@ -23,6 +23,7 @@ import (
 //	insert   put the ops of the batch into the active memtable
 //	applied  move the watermark to the Seq: updates that begin from now on see the batch
 //	cut      cut the batch off the commit list
+//	account  add up reservations, reclaim memory from time to time, wake background work that is due
 //	sync     Durable: one fdatasync for all groups so far
 //	durable  move the watermark: Views that begin from now on see the batch. Wake the committers
 //
@@ -55,7 +56,7 @@ import (
 
 const (
 	pageGroupOps   = 256      // most ops of a batch for which a page group is tried
-	leastRow       = 8        // lone commits in a row that change the same leaf, from which on no page group is tried: see triesPageGroup
+	leastRow       = 8        // lone commits in a row to the same leaf, from which on no page group is tried: see noteRow
 	bufferedBytes  = 64 << 10 // bytes of redo in memory, from which on a Buffered batch is written
 	reclaimBatches = 16       // batches between two reclaims of what no reader can see any more: versions, memtables, write sets
 	// accountPages is how many pages small Buffered commits reserve between two reclaims, instead of reclaimBatches:

@@ -7,7 +7,8 @@
 // the list into a batch with one Seq, logs the batch, makes it visible and syncs the log (see batch.go).
 //
 // Two watermarks hold the Seqs of batches. applied is the one at which updates begin; durable is the newest batch
-// that survives a power cut. A View begins at durable in Durable mode, else at applied.
+// that survives a power cut. A View begins at durable in Durable mode. In other modes, and beside a
+// writer, it begins at applied.
 //
 // # Concurrency
 //

@@ -59,7 +59,7 @@ func (fl *flusher) flush() error {
 			return err
 		}
 		fl.allBase = f.Base()
-		if again && f.Begin() != nil { // a load: the next parts begin with what it has written last, of which little is dirty again
+		if again && f.Begin() != nil { // a load: the next parts come to what it wrote last while little of that is dirty again
 			fl.hand = f.Begin()
 		}
 		return nil

@@ -32,7 +32,7 @@ import (
 //
 // An error of a merge poisons the store. Committed data stays readable.
 type memtables struct {
-	redo  atomic.Pointer[redoTable]       // what Open has left to merge, before anything else; nil for none. Anyone reads it, the token holder writes it
+	redo  atomic.Pointer[redoTable]       // what Open has left to merge first; nil for none. Anyone reads it, the token holder writes it
 	merge atomic.Pointer[backgroundMerge] // the background merge under way; nil for none. Anyone reads it, the token holder writes it
 
 	// The other fields belong to the token holder.
@@ -43,7 +43,7 @@ type memtables struct {
 
 	retired []retiredTable // oldest first
 	spare   []*overlay.Memtable
-	freed   uint64 // no reader has a table with entries up to this Seq
+	freed   uint64 // no reader has memtable entries at or below this Seq
 
 	noBackground   int   // count of those who are about to need the tree: while it is above 0, beginMerge begins no background merge
 	backgroundFrom int   // fewest entries for a background merge; constant

@@ -36,7 +36,7 @@ type backgroundMerge struct {
 
 const (
 	backgroundOps    = 32 << 10        // fewest entries for a background merge,
-	backgroundSynced = mostEntries / 2 // and in Durable mode, where commits wait for the device: fewer visits of leaves matter more than an early merge
+	backgroundSynced = mostEntries / 2 // and in Durable mode, where commits wait for the device: fewer visits of leaves matter more
 )
 
 // backgroundFrom returns how many entries the tree must lack before they are merged in the background.
@@ -75,7 +75,7 @@ func (t *tree) seal() bool {
 	last := sealed.Len()
 	base := sealed.Seq(last - 1)
 	m := &backgroundMerge{table: sealed, from: tables.from, keys: tables.keys(), tree: t.nextTree(base), bytes: tables.bytes, sizes: t.sizes(),
-		upto: treeBase{base, t.store.CloseGroup(), t.log.bytes.Total()}, done: make(chan struct{}), err: errBroken} // errBroken stays if the merge panics
+		upto: treeBase{base, t.store.CloseGroup(), t.log.bytes.Total()}, done: make(chan struct{}), err: errBroken} // err stays if it panics
 	pages := t.pages.Begin(m.tree)
 	tables.active, tables.from, tables.bytes = tables.turn(), 0, 0
 	tables.merge.Store(m)

@@ -25,8 +25,8 @@ import (
 // Its leaves have born names.
 func killedWithRedo(t testing.TB) (*vfs.Mem, map[string]string) { return killedAfter(t, 1) }
 
-// killedAfter is killedWithRedo with so many checkpoints before the records to redo. The second one folds: then the leaves are named by
-// their addresses.
+// killedAfter is killedWithRedo with the given number of checkpoints before the records to redo. The second one
+// folds: then the leaves are named by their addresses.
 func killedAfter(t testing.TB, checkpoints int) (*vfs.Mem, map[string]string) {
 	t.Helper()
 	mem := vfs.NewMem(0)

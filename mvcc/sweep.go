@@ -30,7 +30,7 @@ const (
 	mustAll     = 4  // or if three quarters have to be written: that is nearly a flush of all, after which redo starts anew
 	mostBehind  = 3  // times the redo limit: if redo gets so long nevertheless, everything is flushed and nothing left behind
 	partsAhead  = 2  // parts of redo that come while one is written
-	lonelyFrom  = 20 // percent of useless bytes, of the live ones, from which on clean leaves move out of ever fuller segments,
+	lonelyFrom  = 20 // useless bytes, in percent of the live ones, from which on clean leaves move out of ever fuller segments,
 	lonelyTo    = 35 // and from which on they move out of nearly full ones
 	lonelyLeast = 8  // segments of which at most an 8th is live are emptied in any case
 	strayShare  = 4  // a quarter of the leaves of a part may be others that are alone in their segments
