@@ -141,7 +141,8 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	}
 	e.recovery.stats.Duration = time.Since(begin)
 	e.known.tell(e.recovery.stats)
-	if r := &e.recovery.stats; !r.Created && !opts.Store.Beside { // a Beside engine loads again and again, and may meet a group that is being written
+	// An engine beside a writer recovers again and again, and may meet a group that is being written.
+	if r := &e.recovery.stats; !r.Created && !opts.Store.Beside {
 		e.post(event.Event{Kind: event.Recovery, Took: r.Duration, Count: r.Records, Dropped: r.DroppedTail})
 	}
 	e.opened = store.End()

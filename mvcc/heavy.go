@@ -19,7 +19,7 @@ import (
 //	layers   what is left of the write set in memory becomes a layer too; SyncPrivate
 //	push     nobody else drains the commit: the token is here
 //	log      a record group: the redo, or the list of the layers, which from then on belong to the log
-//	sync
+//	sync     not in WriteThrough mode
 //	apply    cut the ranges, then apply in pieces, under a Seq that nobody reads at; enter keys into the table of
 //	         last writes
 //	applied  moves: the tree has the batch

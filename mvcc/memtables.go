@@ -32,8 +32,8 @@ import (
 //
 // An error of a merge poisons the store. Committed data stays readable.
 type memtables struct {
-	redo  atomic.Pointer[redoTable]       // what Open has left to merge first; nil for none. Anyone reads it, the token holder writes it
-	merge atomic.Pointer[backgroundMerge] // the background merge under way; nil for none. Anyone reads it, the token holder writes it
+	redo  atomic.Pointer[redoTable]       // what Open has left to merge first; nil for none. Anyone reads, the token holder writes
+	merge atomic.Pointer[backgroundMerge] // the background merge under way; nil for none. Anyone reads, the token holder writes
 
 	// The other fields belong to the token holder.
 	active *overlay.Memtable

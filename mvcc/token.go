@@ -27,8 +27,10 @@ type token struct {
 	commits *lockfree.List[pushedCommit] // the commit list
 	before  func()                       // called by a holder before it gives the token up
 
-	enough  atomic.Uint64 // number of the commit with which the next group is large enough; 0 while no leader syncs without the token
-	syncing chan struct{} // full while a leader syncs without the token. The leader fills it while it holds the token; whoever has it waits for no token
+	enough atomic.Uint64 // number of the commit with which the next group is large enough; 0 while no leader syncs without the token
+	// syncing is full while a leader syncs without the token. The leader fills it while it holds the token. Whoever has
+	// filled it does not wait for the token.
+	syncing chan struct{}
 }
 
 func (t *token) init(commits *lockfree.List[pushedCommit], before func()) {
