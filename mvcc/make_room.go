@@ -151,9 +151,9 @@ func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
 	return moved || drained || also, nil
 }
 
-// awaitRoom reserves what a committer needs, if more pages besides are free. It waits for that until nobody reads below
-// the given Seq, at most for a while, after which it does without the further pages. Readers that make it wait for long
-// are asked to end, if that can help; deletes always ask.
+// awaitRoom reserves what a committer needs, if more pages besides are free. It tries until nobody reads below the given
+// Seq, and then returns the last result. After lastWait, or when waiting is no use, it does without the further pages.
+// Readers that make it wait for longer than roomWait are asked to end, if that can help; deletes always ask.
 func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
 	for {

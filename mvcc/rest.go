@@ -36,7 +36,7 @@ const (
 	restLeast = 2        // and at least 2 segments
 	restDead  = 8        // dead bytes may be an eighth of the live ones
 	restMoved = 32 << 20 // most bytes that a turn moves
-	restTurn  = 8        // a turn fills up an eighth of the leaves, or as many as a turn of Compact does
+	restTurn  = 8        // a turn fills up an eighth of the leaves, but no more than a turn of Compact does
 	restLoose = 10       // leaves are filled up if the tree takes restTight restLoose-ths (13/10) of the bytes of its records
 	restTight = 13       //
 	// restVain: turns that gain nothing, after which rest waits for the next commit: condemned segments leave only

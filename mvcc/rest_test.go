@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// Filling up goes through full leaves without writing anything. A commit, work that waits for background work, or
-// Close do not wait for the end of the tree meanwhile.
+// Filling up goes through full leaves without writing anything. Commits, callers that wait for background work, and Close
+// do not wait meanwhile for the end of the tree.
 func TestFillingUpStops(t *testing.T) {
 	inTurn(t)
 	const records = 40_000
