@@ -16,7 +16,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// tiny are options with which flushes, folds, checkpoints, the reuse of segments and syncs without the token happen all the time.
+// tiny are options with which flushes, folds, checkpoints, the reuse of segments and syncs without the token happen
+// all the time.
 func tiny(d Durability) Options {
 	return Options{
 		Store:      logstore.Options{SegmentPages: 8, ChunkPages: 1 << 10},

@@ -67,8 +67,8 @@ func TestLoadIsLeftBehind(t *testing.T) {
 	require.Equal(t, e.flusher.allBase, e.pages.RedoStart())
 }
 
-// TestGrowthIsReserved: what the next flush has to write is reserved, and what splits have made counts as what will live: the redo of a tree that grows
-// everywhere is shorter.
+// TestGrowthIsReserved: what the next flush has to write is reserved, and pages that splits have made count as live
+// in the future: so the redo of a tree that grows everywhere is shorter.
 func TestGrowthIsReserved(t *testing.T) {
 	e, put := loaded(t, 20_000, Options{Manual: true, RedoLimit: 64 << 20, Thresholds: Thresholds{PartBytes: 4 << 10}})
 	require.NoError(t, e.Checkpoint())

@@ -436,7 +436,8 @@ func (tl timeline) value(key string, seq uint64, own map[string]string, seen str
 	return w.values[0]
 }
 
-// checkSkew looks for two serializable transactions of one batch that each read what the other wrote: in no order can both be right.
+// checkSkew looks for two serializable transactions of one batch that each read what the other wrote: in no order can
+// both be right.
 func checkSkew(t *testing.T, pasts []*past) {
 	reads := func(a, b *past) bool { // a read what b wrote
 		for _, r := range a.reads {

@@ -42,8 +42,9 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 // lookedAt is how many commits there are for what nobody can see to be looked at twice.
 const lookedAt = 3 * accountPages / 7
 
-// TestSetsAreHandedOn: single writes use few sets and nodes again and again, those of one who is alone the same at once; those of large records
-// are not among them, and no node keeps a set that is used again. What other databases of the process have written changes nothing.
+// TestSetsAreHandedOn: single writes reuse few sets and nodes; those of a committer that is alone reuse the same set
+// at once. Sets of large records are not among them, and no node keeps a set that is reused. What other databases of
+// the process have written changes nothing.
 func TestSetsAreHandedOn(t *testing.T) {
 	other := newEngine(t, Options{Durability: Buffered})
 	var many []*Tx

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeaseAsked: a snapshot that is taken back during a call of its transaction is held until that call ends, and no longer.
+// TestLeaseAsked: a snapshot that is taken back during a call of its transaction is held until that call ends, and no
+// longer.
 func TestLeaseAsked(t *testing.T) {
 	const age = 5 * time.Millisecond
 	e := newEngine(t, Options{Manual: true, Leases: LeaseOptions{MaxAge: age}})

@@ -13,7 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// muchUnmerged returns a Buffered engine with so many ops that the tree lacks, in no order, that go into the tree under the token of whoever needs it.
+// muchUnmerged returns a Buffered engine with many entries in random order that the tree lacks. They are merged under
+// the token of whoever needs the tree.
 func muchUnmerged(t *testing.T, ops int) *Engine {
 	mem := vfs.NewMem(0)
 	o := Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: 512 << 20, RedoLimit: 512 << 20}

@@ -45,8 +45,8 @@ func TestOverwrittenInOneTransaction(t *testing.T) {
 	}
 }
 
-// TestReaderOfOverwrittenValue: a reader of a value that its own transaction has streamed to private segments goes on reading it when the
-// transaction has overwritten it.
+// TestReaderOfOverwrittenValue: a reader of a value that its own transaction has streamed to private segments goes on
+// reading the value when the transaction has overwritten it.
 func TestReaderOfOverwrittenValue(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	tx := begin(t, e, TxOptions{})

@@ -21,8 +21,9 @@ func TestBackgroundSyncs(t *testing.T) {
 	const (
 		interval   = 50 * time.Millisecond
 		deviceRate = 100 << 20
-		// mostBytes is what may be written from one sync to the next: what the device writes in a quarter of the interval, and as much again
-		// for the steps of background work, the commits beside it, and the syncs in which the pace is found.
+		// mostBytes is how much may be written from one sync to the next: what the device writes in a quarter of the
+		// interval, and as much again for the steps of background work, the commits meanwhile, and the syncs in which
+		// the pace is found.
 		mostBytes = deviceRate / 20 / 4 * 2
 	)
 	records, least := 120_000, int64(8*mostBytes) // and bytes written, so that there is something to see

@@ -14,7 +14,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// commitRandom commits n records in one transaction, with the numbers that next returns in their keys, and notes them in want.
+// commitRandom commits n records in one transaction, with the numbers that next returns in their keys, and notes them
+// in want.
 func commitRandom(t *testing.T, e *Engine, rng *rand.Rand, want map[string]string, n int, next func() int) {
 	tx := begin(t, e, TxOptions{})
 	for range n {

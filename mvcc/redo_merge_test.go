@@ -319,8 +319,8 @@ func TestValuesFromBeforeRedoStay(t *testing.T) {
 	}
 }
 
-// TestRedoInPieces redoes with so little memory that pages are written early, in many pieces. A reader from before it, and the next open
-// after a kill at the end, see the same.
+// TestRedoInPieces redoes with so little memory that pages are written early, in many pieces. A reader from before
+// the redo, and the next Open after a kill at the end, see the same.
 func TestRedoInPieces(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()

@@ -84,8 +84,8 @@ func TestFillingUpStops(t *testing.T) {
 	}
 }
 
-// resting has a Manual engine's rest looked at. The function that it returns reports whether a turn is due, as if nobody had committed since
-// the last look and idlePause had passed.
+// resting makes a Manual engine look at its rest. The function that it returns reports whether a turn is due, as if
+// nobody had committed since the last look and idlePause had passed.
 func resting(t *testing.T, e *Engine) (due func() bool) {
 	e.checkpoints.mu.Lock()
 	t.Cleanup(e.checkpoints.mu.Unlock)

@@ -27,7 +27,7 @@ func TestDeletesSpillOnAFullFile(t *testing.T) {
 	}
 }
 
-// deletesOnAFullFile fills a file of so many segments of so many pages with records of long keys, and deletes them, some at a time.
+// deletesOnAFullFile fills a file of the given size with records of long keys, and deletes them, some at a time.
 func deletesOnAFullFile(t *testing.T, rng *rand.Rand, long, each, segments int, pages uint32, layers bool) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

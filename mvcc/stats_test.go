@@ -59,7 +59,8 @@ func TestStatsBesideRedo(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestPutBytes: Stats counts the keys and values of commits, however long they are and however they are logged, and the keys of deletes.
+// TestPutBytes: Stats counts the keys and values of commits, however long they are and however they are logged, and
+// the keys of deletes.
 func TestPutBytes(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		e := newEngine(t, Options{Durability: d, Manual: true})
