@@ -54,9 +54,10 @@ func (c *claims) Guard(key, value []byte) {
 	}
 }
 
-// GuardedGet is Get of a key that the transaction guards with the result. The transaction does not count as one that
-// has read: its writes do not conflict with those of others that write the same keys. If the transaction has written
-// the key itself, GuardedGet returns that value and guards nothing.
+// GuardedGet is Get of a key that the transaction guards with the result. The transaction does not count as one that has
+// read: its writes do not conflict with those of others that write the same keys. If the transaction has written the key
+// itself, GuardedGet returns that value and guards nothing. The key must not be in a range that the transaction has cut:
+// cut ranges are not looked at.
 func GuardedGet(tx *Tx, key []byte) (value []byte, ok bool, err error) {
 	if tx.set != nil {
 		if en, own, err := tx.set.Find(key); err != nil {
