@@ -51,9 +51,9 @@ type ChangeSink interface {
 	End(high []byte) error
 }
 
-// ReadAt begins a read-only transaction for a backup. It returns a group of the log up to which everything was
-// durable before the transaction began: what has changed since that group is all that a later backup may lack.
-// Everything that the transaction sees is durable, and is in the tree.
+// ReadAt begins a read-only transaction for a backup. It returns a group of the log up to which everything was durable
+// before the transaction began: whatever the backup lacks has changed since that group. Everything that the transaction
+// sees is durable, and is in the tree.
 func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 	merged := uint64(0)
 	if err := e.tree.withMerged(func() error {
