@@ -403,8 +403,8 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 		return err
 	}
 	used := e.committer.used
-	if durable { // whose channel is shared by all
-		used = e.committer.async.used // whose channel is that of all
+	if durable {
+		used = e.committer.async.used // its transactions share the channel for the token
 	}
 	tx = usedTx(e, used)
 	tx.single = true

@@ -29,8 +29,8 @@ const (
 )
 
 // spreading says where filling up goes on, and what the last whole round has left. Guarded by checkpoints.mu.
-type spreading struct { // key at which filling up goes on
-	next    []byte // the key
+type spreading struct {
+	next    []byte // key at which filling up goes on
 	records int64
 	leaves  int64   // leaves that had those records,
 	full    float64 // and how many records a full leaf would have had
