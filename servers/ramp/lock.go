@@ -16,7 +16,9 @@ import (
 //
 //  1. a read is valid if, when it gets its last lock, it has the others on the present connections, and within their
 //     partitions' tenure: otherwise another node may have granted them to other transactions. If it is not valid, it
-//     locks and reads all keys again; locks that it still has are granted at once;
+//     releases its locks before it locks and reads all keys again. A partition that is about to hand over its reign
+//     grants no tenure, and hands over once nobody has a lock: a read that kept its locks would wait for the tenure,
+//     and the partition for the locks;
 //  2. PREPARE goes only over the connection that has the locks. If that connection is lost, the outcome is left to
 //     the partitions;
 //  3. a partition reads all locked keys at once, so they have to fit into its memory: otherwise the call ends with
@@ -31,7 +33,7 @@ type locking struct {
 	groups []lockGroup
 	next   int // the group to lock next
 	asked  int // number of groups that may hold locks of the transaction
-	deaths int
+	tries  int // how often it has started again
 	shared bool
 	take   func(g *lockGroup, got *protocol.Got)
 	locked func()
@@ -63,8 +65,8 @@ func (k *locking) step() {
 			k.locked()
 			return
 		}
-		k.e.counts.Retries++
-		k.next = 0
+		k.again()
+		return
 	}
 	g := &k.groups[k.next]
 	k.asked = max(k.asked, k.next+1)
@@ -81,10 +83,7 @@ func (k *locking) step() {
 				k.next = 0
 				k.step()
 			case s == protocol.StatusDie:
-				k.release()
-				k.e.counts.Retries++
-				k.deaths++
-				k.e.retry(k.core, k.deaths, k.start)
+				k.again()
 			case s != protocol.StatusOK:
 				k.release()
 				k.fail(failed(s))
@@ -99,6 +98,14 @@ func (k *locking) step() {
 				k.step()
 			}
 		}})
+}
+
+// again releases all locks, and starts again a little later.
+func (k *locking) again() {
+	k.release()
+	k.e.counts.Retries++
+	k.tries++
+	k.e.retry(k.core, k.tries, k.start)
 }
 
 // held reports whether the transaction still has all of its locks (rules 1 and 2). The lock of the last group has

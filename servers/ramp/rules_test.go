@@ -592,6 +592,13 @@ func TestLocksAreLost(t *testing.T) {
 		}
 		answer(i, m, g.AppendBody(nil))
 	}
+	released := func() { // all locks, before the first one is asked for again
+		for _, x := range stubs {
+			require.NotEmpty(t, x.sent)
+			require.Equal(t, protocol.OpUnlock, protocol.Op(x.sent[0].Op), "a partition hands over when nobody has a lock")
+			x.sent = x.sent[1:]
+		}
+	}
 	reads := 0
 	e.startLockedGet(keys, int64(time.Hour), func(_ []Value, err error) {
 		require.NoError(t, err)
@@ -602,10 +609,12 @@ func TestLocksAreLost(t *testing.T) {
 	attach(0)
 	lock(1)
 	require.Zero(t, reads, "the locks of partition 0 are lost")
+	released()
 	lock(0)
 	now += int64(1100 * time.Millisecond)
 	lock(1)
 	require.Zero(t, reads, "another node may have given the locks of partition 0 to others")
+	released()
 	lock(0)
 	e.lost(e.links[1], errSilent)
 	attach(1)
