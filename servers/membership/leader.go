@@ -110,8 +110,13 @@ func (m *Node) lead(ctx context.Context) {
 		return
 	}
 	defer group.Close()
-	dialled := make(chan dialledMember, 64)
+	dialled := make(chan dialledMember) // unbuffered: what nobody takes any more is closed
 	shards := map[uint32]*watch{}
+	defer func() {
+		for _, w := range shards {
+			w.forget()
+		}
+	}()
 	for ctx.Err() == nil {
 		for more := true; more; {
 			select {

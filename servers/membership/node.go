@@ -59,6 +59,8 @@ func (o *Options) Check() error {
 		return errors.New("membership: no cluster to join")
 	case o.Replicas < 0 || o.Replicas > 7:
 		return fmt.Errorf("membership: %d replicas; 1 to 7 are possible", o.Replicas)
+	case o.MinInSync < 0:
+		return fmt.Errorf("membership: %d members are needed for writes; want 1 or more, or 0 for a majority", o.MinInSync)
 	case o.LogBytes != 0 && (o.LogBytes < 64<<10 || o.LogBytes&(o.LogBytes-1) != 0):
 		return fmt.Errorf("membership: a log of %d bytes; want a power of two from 65,536", o.LogBytes)
 	}

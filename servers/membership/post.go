@@ -58,7 +58,7 @@ func (m *Node) deliver(ctx context.Context) {
 		return
 	}
 	defer group.Close()
-	opened := make(chan openedBox, 16)
+	opened := make(chan openedBox) // unbuffered: what nobody takes any more is closed
 	boxes := map[uint32]*postbox{}
 	tick := time.NewTicker(postIdle)
 	defer tick.Stop()

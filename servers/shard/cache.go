@@ -168,7 +168,7 @@ func (s *Shard) installRecord(h uint64, r *store.Record) bool {
 func (s *Shard) pieceLoaded(p *store.Piece) {
 	for i := range p.Records {
 		r, h := &p.Records[i], p.Hashes[i]
-		if s.seqOf(r.Version) > s.shown || s.pendingFor(h, r.Key) != nil || s.has(h, r.Key) || s.wasDropped(h, p.Applied) {
+		if s.seqOf(r.Version) > s.shown || s.pendingFor(h, r.Key) != nil || s.has(h, r.Key) || s.wasDropped(h, p.Since) {
 			continue // a pending entry will be shown; the table's state is newer
 		}
 		n := guard.Size(len(r.Key), len(r.Value))

@@ -13,6 +13,8 @@ type memberFile struct {
 	kept *simDisk
 	copy *simDisk
 	full bool
+
+	meanwhile func() // other threads of the store may be at work during a call
 }
 
 // A simDisk keeps all entries that were applied; a crash keeps a prefix that has at least what was synced.
@@ -113,6 +115,7 @@ func (d *simDisk) Scan(first, last uint64, yield func(hash uint64, r *store.Reco
 		}
 		return 1
 	})
+	d.f.meanwhile()
 	for i := range list {
 		if !yield(list[i].Hash, &list[i].Record) {
 			return nil

@@ -68,6 +68,11 @@ func (m *simMember) has() uint64 {
 // begin begins a life. ended is the term that the record has.
 func (m *simMember) begin(ended uint64) {
 	c := m.c
+	m.file.meanwhile = func() {
+		if m.store != nil && c.rand(3) == 0 {
+			m.store.StepCommitter(m.n.Now())
+		}
+	}
 	m.life++
 	m.id = m.name(m.life)
 	c.all[m.id] = m

@@ -199,6 +199,11 @@ func (f *simFile) Get(hash uint64, key []byte) (store.Record, bool, error) {
 }
 
 func (f *simFile) Scan(first, last uint64, yield func(hash uint64, r *store.Record) bool) error {
+	defer func() {
+		if f.w.store != nil && f.w.rand(3) == 0 { // the committer is at work meanwhile
+			f.w.store.StepCommitter(f.w.server.Now())
+		}
+	}()
 	if f.disk != nil {
 		return f.disk.Scan(first, last, yield)
 	}

@@ -46,7 +46,8 @@ type Piece struct {
 	ID      uint64 // as in the call
 	First   uint64
 	Last    uint64 // the last hash that the piece covers
-	Applied uint64 // the newest entry in the file after the piece was read
+	Since   uint64 // the newest entry in the file before the piece was read: the piece has all entries up to it
+	Applied uint64 // the newest entry in the file after the piece was read: the piece has none behind it
 	Hashes  []uint64
 	Records []Record
 }
@@ -488,7 +489,7 @@ func (s *Store) StepLoader(now time.Time) (worked bool, next time.Time) {
 	l := s.loads[0]
 	s.loads = s.loads[1:]
 	s.mu.Unlock()
-	p := &Piece{ID: l.id, First: l.first, Last: l.last}
+	p := &Piece{ID: l.id, First: l.first, Last: l.last, Since: s.applied.Load()}
 	bytes := uint64(0)
 	err := s.file.Scan(l.first, l.last, func(hash uint64, r *Record) bool {
 		n := len(p.Records)

@@ -517,3 +517,43 @@ func TestBrought(t *testing.T) {
 	}
 	require.NoError(t, s.Close())
 }
+
+// A busyFile is given the next entries while it is scanned.
+type busyFile struct {
+	File
+	meanwhile func()
+}
+
+func (f *busyFile) Scan(first, last uint64, yield func(hash uint64, r *Record) bool) error {
+	return f.File.Scan(first, last, func(hash uint64, r *Record) bool {
+		f.meanwhile()
+		return yield(hash, r)
+	})
+}
+
+// TestEntriesDuringALoad: a piece says what it surely has, and what it may have.
+func TestEntriesDuringALoad(t *testing.T) {
+	file, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	f := &busyFile{File: file}
+	s, err := Open(f, func() {}, 0)
+	require.NoError(t, err)
+	s.Gather(1)
+	put(s, 1, "a", "1")
+	s.StepCommitter(time.Now())
+	require.EqualValues(t, 1, s.Applied())
+	f.meanwhile = func() {
+		s.Append(Entry{Seq: 2, Last: math.MaxUint64, Drop: true})
+		s.StepCommitter(time.Now())
+	}
+	s.Load(1, 0, math.MaxUint64, 1<<20)
+	s.StepLoader(time.Now())
+	s.StepLoader(time.Now())
+	pieces := s.Pieces()
+	require.Len(t, pieces, 1)
+	p := &pieces[0]
+	assert.Len(t, p.Records, 1)
+	assert.EqualValues(t, 1, p.Since, "the drop is not in the piece")
+	assert.EqualValues(t, 2, p.Applied)
+	require.NoError(t, s.Close())
+}

@@ -363,11 +363,13 @@ func TestTableOptions(t *testing.T) {
 	a := c.start("a")
 	defer c.stop("a", a)
 	for wrong, change := range map[string]func(o *machine.Options){
-		"has durability sync": func(o *machine.Options) { o.Durability = partition.Async },
-		"neither an address":  func(o *machine.Options) { o.Listen = nil },
-		"Listen.Public":       func(o *machine.Options) { o.Listen = slices.Clone(o.Listen); o.Listen[0].Public = "" },
-		"a node's name":       func(o *machine.Options) { o.Cluster.Node = "a b" },
-		"3 shards":            func(o *machine.Options) { o.Partitions = 2 },
+		"has durability sync":  func(o *machine.Options) { o.Durability = partition.Async },
+		"neither an address":   func(o *machine.Options) { o.Listen = nil },
+		"address to listen on": func(o *machine.Options) { o.Listen, o.Alloc = nil, c.at["b"].Alloc },
+		"members are needed":   func(o *machine.Options) { o.Cluster.MinInSync = -1 },
+		"Listen.Public":        func(o *machine.Options) { o.Listen = slices.Clone(o.Listen); o.Listen[0].Public = "" },
+		"a node's name":        func(o *machine.Options) { o.Cluster.Node = "a b" },
+		"3 shards":             func(o *machine.Options) { o.Partitions = 2 },
 		"another cluster": func(o *machine.Options) {
 			other := newTestTable(t)
 			n := other.start("x")

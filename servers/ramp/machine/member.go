@@ -17,6 +17,9 @@ import (
 
 // checkCluster returns what is wrong with the options of a node in a cluster.
 func (o *Options) checkCluster() error {
+	if len(o.Listen) == 0 {
+		return errors.New("machine: a node of several needs an address to listen on")
+	}
 	return o.Cluster.Check()
 }
 

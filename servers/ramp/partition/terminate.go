@@ -95,9 +95,7 @@ func (p *Partition) Hear(n Note) {
 	case t == nil && (!n.Question || n.State != NotePrepared && !p.mayTell()):
 		return
 	case t == nil && n.State == NotePrepared: // invariant 5: never prepared here, so it never will be
-		if t = p.refuse(n.TS, n.Client, n.Hashes); t == nil {
-			return
-		}
+		t = p.refuse(n.TS, n.Client, n.Hashes)
 	case t == nil: // committed, and forgotten here because all partitions have it
 		p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, Life: p.life(), State: NoteCommitted, Synced: true, Settled: true})
 		return
