@@ -1,7 +1,7 @@
 # The commands of the project. Go, gcc (for the race detector), make and git are enough; the rest comes with Go's modules.
 #
 #   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
-#   make quick    between edits: what of make test finds most mistakes of the engine in less than a minute
+#   make quick    between edits: the part of make test that finds most mistakes of the engine in little more than a minute
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
 #   make test-servers  what of that concerns the servers, a module of its own
 #   make soak     the long tests, cut to fit 80 minutes, and vet for other systems
@@ -17,8 +17,8 @@
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make sim      SIMRUNS seeds of the simulators of a server, of a cluster and of keys that move between shards, from SIMFIRST on; a failing seed prints the line that plays it again
-#   make mutants  the tests of the tests: seeded bugs of the engine, and which test finds each; writes docs/mutants.md
 #   make sim-ramp the same for RAMP tables
+#   make mutants  the tests of the tests: seeded bugs of the engine, and which test finds each; writes docs/mutants.md
 #   make soak-ramp  RAMP tables, of one node and of three, whose servers and clients are killed, and connections cut, for SOAKRAMP transactions in each durability
 #   make mutants-servers  the same for the servers
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
