@@ -11,6 +11,10 @@ type Cursor struct {
 	on    bool // the last move found a record
 	retry bool // the last move failed on a snapshot that has been renewed since; see again
 	err   error
+
+	steps      bool // Next may step: the transaction is read-only, and records are as they are stored
+	stepped    bool // the last move was a step, and found key and value
+	key, value []byte
 }
 
 // Cursor returns a new cursor that is on no record: its Next moves to the first record, its Prev to the last.
@@ -22,6 +26,7 @@ func (tx *Tx) Cursor() *Cursor {
 	}
 	c.inner.Cursor, c.inner.tx = tx.inner.Cursor(), tx
 	c.inner.Within(tx.space.low, tx.space.high)
+	c.steps = tx.readOnly && !tx.aging && !tx.space.shifts && tx.stamp == 0
 	return c
 }
 
@@ -44,6 +49,11 @@ func (c *Cursor) Last() bool {
 // Next moves to the following record and reports whether there is one. Past the last record, Next stays there and
 // returns false.
 func (c *Cursor) Next() bool {
+	if c.on && c.steps && !c.tx.done {
+		if c.key, c.value, c.stepped = c.inner.Step(); c.stepped {
+			return true
+		}
+	}
 	if c.tx.aging {
 		return c.moveAging(c.Next)
 	}
@@ -77,6 +87,9 @@ func (c *Cursor) Key() []byte {
 	if !c.on || c.done() {
 		return nil
 	}
+	if c.stepped {
+		return c.key
+	}
 	if c.tx.aging {
 		return c.sliceAging(c.Key)
 	}
@@ -93,6 +106,9 @@ func (c *Cursor) Key() []byte {
 func (c *Cursor) Value() []byte {
 	if !c.on || c.done() {
 		return nil
+	}
+	if c.stepped {
+		return c.value
 	}
 	if c.tx.aging {
 		return c.sliceAging(c.Value)
@@ -176,7 +192,7 @@ func (c *Cursor) Delete() (err error) {
 func (c *Cursor) Err() error { return c.err }
 
 func (c *Cursor) ready() bool {
-	c.on = false
+	c.on, c.stepped = false, false
 	return !c.done() && c.err == nil
 }
 

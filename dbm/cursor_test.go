@@ -294,6 +294,46 @@ func TestCursorModel(t *testing.T) {
 	}))
 }
 
+// TestCursorModelReadOnly moves cursors of a transaction that only reads: over records in memory, in leaves, and beside
+// leaves, as long keys and values are.
+func TestCursorModelReadOnly(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	var keys []string
+	for i := range 3000 {
+		k := fmt.Sprintf("%05d", rng.IntN(10000))
+		if i%50 == 0 {
+			k += strings.Repeat("x", 1<<rng.IntN(13))
+		}
+		keys = append(keys, k)
+	}
+	db := withRecords(t, keys...)
+	slices.Sort(keys)
+	sorted := slices.Compact(keys)
+	for _, what := range []string{"memory", "file"} {
+		t.Run(what, func(t *testing.T) {
+			require.NoError(t, db.View(func(tx *Tx) error {
+				m := &cursorModel{c: tx.Cursor(), place: -1}
+				for !m.moved || m.place == 0 {
+					m.step(t, sorted, true)
+				}
+				for range 5000 {
+					switch n := rng.IntN(40); {
+					case n == 0:
+						near := fmt.Sprintf("%05d", rng.IntN(10000))
+						m.check(t, m.c.Seek([]byte(near)), sorted, near, true)
+					case n < 35:
+						m.step(t, sorted, true)
+					default:
+						m.step(t, sorted, false)
+					}
+				}
+				return tx.Err()
+			}))
+			require.NoError(t, db.Compact(t.Context(), nil))
+		})
+	}
+}
+
 // cursorModel knows where a cursor should be: at a key, which may have been deleted, or beyond an end.
 type cursorModel struct {
 	c     *Cursor

@@ -76,6 +76,16 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 	return true, more
 }
 
+// Step is Next for a cursor on a record, where nothing but the leaf has to be looked at: the transaction is read-only,
+// the memtables have no entries, and the following record is in the same leaf with its whole key and value. ok is false
+// if any of this does not hold: then the cursor has not moved.
+func (c *Cursor) Step() (key, value []byte, ok bool) {
+	if c.tree.above || !c.tx.readOnly || c.tx.reads != nil {
+		return nil, nil, false
+	}
+	return c.tree.Step()
+}
+
 // fetchAhead prefetches the next logged values of a leaf, from record i to end, and returns the index of the record
 // after them.
 func (c *Cursor) fetchAhead(leaf btree.Node, i, end int) int {

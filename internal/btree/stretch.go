@@ -16,6 +16,24 @@ func (c *Cursor) Stretch(to []byte) (leaf Node, index, end int, err error) {
 	return c.leaf, c.index, end, nil
 }
 
+// Step is Next where the following record is in the same leaf with its whole key and value, as for most steps of a
+// scan: ok is true, and key and value are those of that record. Otherwise the cursor has not moved.
+func (c *Cursor) Step() (key, value []byte, ok bool) {
+	if c.place != onRecord || c.index+1 >= c.leaf.Count() {
+		return nil, nil, false
+	}
+	cell := c.leaf.Cell(c.index + 1)
+	if cell.Kind() != Inline || cell.IsLong() {
+		return nil, nil, false
+	}
+	if c.index == 0 {
+		c.fetchNext()
+	}
+	c.index++
+	c.cell = cell
+	return cell.Key(), cell.Value(), true
+}
+
 // Leaf returns the leaf with the record under the cursor.
 func (c *Cursor) Leaf() Node {
 	c.mustBeValid()
