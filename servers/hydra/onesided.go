@@ -23,7 +23,7 @@ func (e *engine) learn(s *shard, c *call, i *protocol.Item) {
 		x = e.askExtent(s, at.Extent, at.Term)
 	}
 	e.cache.put(&pointer{
-		hash: c.hash, key: bytes.Clone(c.key), version: i.Version, at: at, shard: s, extent: x,
+		hash: c.hash, key: bytes.Clone(c.key), version: i.Version, offset: at.Offset, length: at.Length, shard: s, extent: x,
 		begin: c.sent, end: lasting(c.sent, at.Lease), wall: e.wall,
 	})
 }
@@ -66,7 +66,7 @@ func (e *engine) readOneSided(c *call) bool {
 	if s.sided == nil {
 		return false
 	}
-	p := e.cache.find(c.hash, c.key)
+	p := e.cache.get(c.hash)
 	if p == nil || p.shard != s {
 		return false
 	}
@@ -76,7 +76,7 @@ func (e *engine) readOneSided(c *call) bool {
 		return false
 	}
 	place := n.places[len(n.places)-1]
-	if err := s.sided.Read(n.land, place*readSize, uint64(p.at.Length), p.extent.key, p.at.Offset, place); err != nil {
+	if err := s.sided.Read(n.land, place*readSize, uint64(p.length), p.extent.key, p.offset, place); err != nil {
 		return false
 	}
 	n.places = n.places[:len(n.places)-1]
@@ -109,7 +109,7 @@ func (e *engine) readDone(n *network, d wire.ReadDone) {
 		return
 	}
 	e.look()
-	if d.Err == nil && e.accept(c, p, n.land.Bytes()[place*readSize:][:p.at.Length], e.now) {
+	if d.Err == nil && e.accept(c, p, n.land.Bytes()[place*readSize:][:p.length], e.now) {
 		e.finish(c, nil)
 		return
 	}
@@ -143,12 +143,13 @@ func (e *engine) askRenewals(s *shard) {
 		}
 		e.reign(s, got.Term, c.sent, got.Tenure)
 		for i, p := range list {
-			if got.Leases[i] == 0 || got.Term != p.at.Term {
+			if got.Leases[i] == 0 || got.Term != p.extent.term {
 				e.cache.drop(p)
 				continue
 			}
 			q := &pointer{
-				hash: p.hash, key: p.key, version: p.version, at: p.at, shard: s, extent: p.extent, begin: c.sent, end: lasting(c.sent, got.Leases[i]), wall: e.wall,
+				hash: p.hash, key: p.key, version: p.version, offset: p.offset, length: p.length, shard: s, extent: p.extent,
+				begin: c.sent, end: lasting(c.sent, got.Leases[i]), wall: e.wall,
 			}
 			q.end = max(q.end, p.end)
 			e.cache.put(q)

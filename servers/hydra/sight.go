@@ -1,7 +1,6 @@
 package hydra
 
 import (
-	"bytes"
 	"sync"
 	"sync/atomic"
 
@@ -17,8 +16,8 @@ import (
 //
 // Invariants:
 //
-//  1. A Read relies on rules 1 to 5 of the package, whichever goroutine makes it: it calls counts before, and accept
-//     afterwards.
+//  1. A Read relies on rules 1 to 5 of the package, whichever goroutine makes it. The engine calls counts before it,
+//     and accept afterwards. Any other goroutine calls both afterwards, with one time.
 //  2. A sight and a pointer are immutable. The engine publishes another sight when tenure, reign or connection
 //     change, and the reading of the clock that detects a suspension counts it. So a goroutine with an older sight
 //     relies on a tenure that was granted.
@@ -43,30 +42,30 @@ func (s *shard) show() {
 }
 
 // readNow carries out a GET in the caller's goroutine. It reports whether it did, and the time. Any goroutine may
-// call it.
+// call it. It reads the clock once, after the copy: a tenure and a lease that last then lasted before, and a suspension
+// before the copy is counted by then.
 func (e *engine) readNow(o *op) (now int64, made bool) {
 	if e.noPointer {
 		return 0, false
 	}
-	hash := circle.Hash(e.seed.Load(), o.key)
-	p := e.cache.find(hash, o.key)
+	p := e.cache.get(circle.Hash(e.seed.Load(), o.key))
 	if p == nil {
 		return 0, false
 	}
 	v := p.shard.sight.Load()
-	if v == nil || v.reader == nil {
+	if v == nil || v.reader == nil || !p.extent.known.Load() {
+		return 0, false
+	}
+	land := o.landing(int(p.length))
+	if v.reader.ReadNow(land, p.extent.key, p.offset) != nil {
 		return 0, false
 	}
 	now = e.clock.now()
-	if p.wall != e.clock.jumps.Load() || !e.counts(p, v, now) {
-		return now, false
-	}
-	land := o.landing(int(p.at.Length))
-	if v.reader.ReadNow(land, p.extent.key, p.at.Offset) != nil {
+	if !e.counts(p, v, now) {
 		return now, false
 	}
 	p.note(now)
-	if now = e.clock.now(); !e.accept(&o.call, p, land, now) {
+	if !e.accept(&o.call, p, land, now) {
 		e.refuse(p)
 		return now, false
 	}
@@ -81,14 +80,14 @@ func (o *op) landing(n int) []byte {
 	return o.land[:n]
 }
 
-// counts reports whether a Read by the pointer may begin at time now (rule 1). Any goroutine may call it.
+// counts reports whether a Read by the pointer may begin at time now, or before it (rule 1). Any goroutine may call it.
 func (e *engine) counts(p *pointer, v *sight, now int64) bool {
 	if now >= p.end {
 		e.cache.drop(p)
 		return false
 	}
-	if v == nil || p.at.Term != v.term || now >= v.tenure {
-		if v != nil && p.at.Term < v.term {
+	if v == nil || p.extent.term != v.term || now >= v.tenure {
+		if v != nil && p.extent.term < v.term {
 			e.cache.drop(p)
 		}
 		p.shard.use() // so that a tenure is asked for
@@ -141,15 +140,6 @@ func (s *shard) use() {
 	if !s.used.Load() {
 		s.used.Store(true)
 	}
-}
-
-// find returns the key's pointer, nil if there is none.
-func (c *pointers) find(hash uint64, key []byte) *pointer {
-	p := c.get(hash)
-	if p == nil || !bytes.Equal(p.key, key) {
-		return nil
-	}
-	return p
 }
 
 // renewals are the pointers whose leases should be renewed. Any goroutine may use them.

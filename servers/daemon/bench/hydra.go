@@ -25,7 +25,14 @@ const (
 	valueSize = 32
 )
 
-func hydraKey(b []byte, i int) []byte { return fmt.Appendf(b[:0], "user%012d", i) }
+// hydraKey returns "user" and 12 digits. It takes a tenth of the time of a Read.
+func hydraKey(b []byte, i int) []byte {
+	b = append(b[:0], "user000000000000"...)
+	for at := len(b) - 1; i > 0; at, i = at-1, i/10 {
+		b[at] += byte(i % 10)
+	}
+	return b
+}
 
 // A rival is a store with its process. Its operations are called by clients goroutines, each with its own session.
 type rival struct {
