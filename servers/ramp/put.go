@@ -26,7 +26,7 @@ type put struct {
 	outcome  phase // the present phase
 	newest   Timestamp
 	err      error
-	again    bool // a PREPARE may have arrived twice
+	again    bool // a PREPARE that was refused may have arrived before
 	taken    bool // another transaction may have the timestamp
 	refusals int
 	done     func(ts Timestamp, err error)
@@ -147,13 +147,14 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 		return
 	}
 	t.left--
+	t.again = t.again || c.again && s != protocol.StatusOK
 	var n protocol.Newest
 	switch {
 	case err != nil || s == protocol.StatusOK && c.life != life: // the locks are lost; or invariant 6
 		t.err = ErrUnknownOutcome
 	case s == protocol.StatusOK:
 	case (s == protocol.StatusRefused || s == protocol.StatusClock) && n.Parse(body) == nil:
-		t.newest, t.again, t.taken = max(t.newest, n.TS), t.again || c.again, t.taken || n.TS == ts
+		t.newest, t.taken = max(t.newest, n.TS), t.taken || n.TS == ts
 		if s == protocol.StatusClock {
 			e.clock.Correct(e.wall, n.TS)
 		}
@@ -247,7 +248,7 @@ func (t *put) commit(e *engine) {
 
 // refused aborts a transaction that some partition has refused, and retries with a newer timestamp if that may help.
 func (t *put) refused(e *engine) {
-	if t.err == errRefused && t.again { // it may have been committed and forgotten before it was refused
+	if t.again { // it may have been committed and forgotten before it was refused
 		t.end(e, ErrUnknownOutcome)
 		return
 	}

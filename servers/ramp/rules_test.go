@@ -376,6 +376,41 @@ func TestSilentPartition(t *testing.T) {
 	}
 }
 
+// TestSentAgainAndRefused: a PREPARE whose connection was lost may have been served, and forgotten since. When it is sent again and refused, for whatever reason,
+// nobody knows whether the transaction was written.
+func TestSentAgainAndRefused(t *testing.T) {
+	for _, status := range []protocol.Status{protocol.StatusFull, protocol.StatusUnavailable, protocol.StatusRefused, protocol.StatusClock} {
+		for _, lost := range []bool{false, true} {
+			e := newEngine(Fast, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })
+			e.setTable(3, 1)
+			s := &stub{}
+			e.attach(e.links[0], s, nil, nil, &protocol.Welcome{Term: 7})
+			var failure error
+			e.startPut([]Pair{{Key: []byte("a")}}, int64(time.Hour), func(_ Timestamp, err error) { failure = err })
+			if lost {
+				e.lost(e.links[0], errProtocol)
+				s = &stub{}
+				e.attach(e.links[0], s, nil, nil, &protocol.Welcome{Term: 7})
+				e.step()
+			}
+			q := s.sent[0]
+			n := protocol.Newest{TS: e.clock.Next(1_700_000_000_000)}
+			s.in = append(s.in, wire.Message{Header: wire.Header{Op: q.Op, Status: uint16(status), Request: q.Request}, Body: n.AppendBody(nil)})
+			e.step()
+			switch {
+			case lost:
+				require.ErrorIs(t, failure, ErrUnknownOutcome)
+				require.Len(t, s.sent, 1, "it is left to the partitions")
+			case status == protocol.StatusRefused || status == protocol.StatusClock:
+				require.NoError(t, failure)
+				require.Len(t, s.sent, 2, "it is tried with another timestamp")
+			default:
+				require.ErrorIs(t, failure, failed(status))
+			}
+		}
+	}
+}
+
 // TestRefusedAgain: a transaction that is refused again and again is tried at once a few times, then with pauses.
 func TestRefusedAgain(t *testing.T) {
 	now := int64(1)

@@ -2,6 +2,7 @@ package ramp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 //	lost writes        an older version than one that was acknowledged before the read began
 //	hidden writes      a write that is older than one that was acknowledged before it began
 //	repeated writes    a transaction with two timestamps, or two with one for the same key
+//	failed writes      a transaction that was seen, though its client was told that nothing was written
 //	other values       what nobody has written, or half of it
 type checker struct {
 	m      *simulation
@@ -29,6 +31,7 @@ type simPut struct {
 	remove []bool
 	size   int
 	ts     Timestamp // as acknowledged, or as seen
+	failed error     // that says that nothing was written
 	after  map[string]Timestamp
 }
 
@@ -90,6 +93,10 @@ func (x *simPut) removes(key []byte) (wrote, removed bool) {
 
 func (c *checker) putDone(x *simPut, ts Timestamp, err error) {
 	if err != nil {
+		if !errors.Is(err, ErrUnknownOutcome) {
+			x.failed = err
+			c.failed(x)
+		}
 		return
 	}
 	c.dated(x, ts)
@@ -103,12 +110,19 @@ func (c *checker) putDone(x *simPut, ts Timestamp, err error) {
 	}
 }
 
+func (c *checker) failed(x *simPut) {
+	if x.failed != nil && x.ts != 0 {
+		c.m.violation("put %s was written at %v, though its client was told: %v", x, x.ts, x.failed)
+	}
+}
+
 // dated notes the timestamp of a transaction.
 func (c *checker) dated(x *simPut, ts Timestamp) {
 	if x.ts != 0 && x.ts != ts {
 		c.m.violation("put %s has timestamps %v and %v", x, x.ts, ts)
 	}
 	x.ts = ts
+	c.failed(x)
 	for _, k := range x.keys {
 		at := fmt.Sprintf("%s %d", k, ts)
 		if o := c.writer[at]; o != nil && o != x {

@@ -17,8 +17,10 @@ type simLink struct {
 	m    *simulation
 	x    *simPartition
 	c    *simClient
+	life int  // of the partition
 	dead bool // the partition's life has ended
 	quit bool // the client has given it up
+	left bool // the partition knows that
 	err  error
 	at   [2]time.Duration
 	line [2][]lineMessage // that have come as far as a cut
@@ -114,19 +116,46 @@ func (e *end) Receive() (msg wire.Message, ok bool) {
 	return msg, true
 }
 
-func (e *end) Err() error { return e.err }
+func (e *end) Err() error {
+	if e.err == nil && e.way == 1 && e.left {
+		return wire.ErrClosed
+	}
+	return e.err
+}
 
 // Close is the client's, or the partition's when the link has ended. What the client has sent may still arrive.
 func (e *end) Close() error {
 	if e.way == 0 && !e.quit {
 		e.quit = true
-		e.m.w.After(e.m.upTo(60*time.Millisecond), func() { e.err = wire.ErrClosed })
+		e.m.w.After(e.m.upTo(60*time.Millisecond), e.leave)
 	}
 	if e.way == 1 && e.err == nil { // the partition serves no more
 		e.dead = true
 		e.m.w.After(e.m.upTo(60*time.Millisecond), func() { e.err = wire.ErrClosed })
 	}
 	return nil
+}
+
+// attach gives the partition the link: its thread may come to that long after the client was welcomed, and find what the client has sent meanwhile.
+func (e *end) attach(g partition.Greeting) {
+	switch {
+	case e.dead || e.x.life != e.life:
+	case !e.x.host.Running():
+		e.m.w.After(time.Millisecond+e.m.upTo(60*time.Millisecond), func() { e.attach(g) })
+	default:
+		e.x.attach(e, g)
+		e.x.wake()
+	}
+}
+
+// leave tells the partition that the client has given the link up. Behind a cut, and while its node is stopped, the partition does not hear of it.
+func (l *simLink) leave() {
+	if m := l.m; !l.dead && (!l.x.host.Running() || !m.w.Reaches(l.c.n, l.x.host)) {
+		m.w.After(time.Millisecond+m.upTo(60*time.Millisecond), l.leave)
+		return
+	}
+	l.left = true
+	l.x.wake()
 }
 
 // A simClient is a client's engine with some transactions under way at a time.
@@ -214,6 +243,16 @@ func (c *simClient) die() {
 	c.m.addClient()
 }
 
+// lose ends one of the client's connections. It makes another one, and sends what was not answered again.
+func (c *simClient) lose() {
+	if l := c.e.links[c.m.rand(len(c.e.links))]; c.n.Running() && l.conn != nil {
+		c.m.say("client %d loses its connection to partition %d", c.id, l.number)
+		c.e.look()
+		c.e.lost(l, errSilent)
+		c.wake()
+	}
+}
+
 func (c *simClient) addStats() {
 	s, n := c.e.counts, &c.m.counts
 	n.oneSided, n.refused, n.repaired, n.retries = n.oneSided+int(s.OneSided), n.refused+int(s.Refused), n.repaired+int(s.Repaired), n.retries+int(s.Retries)
@@ -263,15 +302,19 @@ func (c *simClient) dial(l *link) {
 			c.wake()
 			return
 		}
-		link := &simLink{m: m, x: x, c: c}
+		link := &simLink{m: m, x: x, c: c, life: x.life}
 		near, far := &end{simLink: link}, &end{simLink: link, way: 1}
 		near.other, far.other = far, near
 		x.links = append(x.links, link)
-		x.attach(far, partition.Greeting{})
 		w := &protocol.Welcome{Term: x.term()}
 		if w.Life = w.Term; x.member != nil {
 			w.Life = x.member.Reign().Record().Life
 		}
+		late := time.Duration(0)
+		if m.rand(8) == 0 {
+			late = m.upTo(4 * time.Second)
+		}
+		m.w.After(late, func() { far.attach(partition.Greeting{Term: w.Term}) })
 		c.e.look()
 		c.e.attach(l, near, nil, c.land, w)
 		c.n.Domain().DialFunc(x.addr(), nil, fabric.EndpointOptions{Send: c.queue, Recv: c.queue}, func(ep fabric.Endpoint, _ []byte, err error) {

@@ -364,7 +364,7 @@ func (n *simNodes) trouble() {
 		}
 	}
 	host := n.hosts[i]
-	switch m.rand(12) {
+	switch m.rand(14) {
 	case 0, 1:
 		if n.kill(i); m.mode == partition.Async && m.rand(4) == 0 {
 			n.power()
@@ -406,6 +406,8 @@ func (n *simNodes) trouble() {
 			m.say("%s's date is set by %v", host.Name(), d)
 			host.JumpWall(d)
 		}
+	case 10, 11:
+		m.clients[m.rand(len(m.clients))].lose()
 	default:
 		n.cut()
 	}

@@ -341,7 +341,7 @@ func (m *simulation) run() string {
 			return
 		}
 		x := m.partitions[m.rand(len(m.partitions))]
-		switch m.rand(10) {
+		switch m.rand(12) {
 		case 0, 1:
 			m.crash(x)
 		case 2:
@@ -361,7 +361,9 @@ func (m *simulation) run() string {
 				n = m.clients[m.rand(len(m.clients))].n
 			}
 			n.JumpWall(m.upTo(30*time.Second) - 15*time.Second)
-		case 7:
+		case 7, 8:
+			m.clients[m.rand(len(m.clients))].lose()
+		case 9:
 			if m.mode != partition.Memory {
 				x.file.full = true
 				m.w.After(m.upTo(300*time.Millisecond), func() { x.file.full = false })

@@ -64,7 +64,7 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		w.Life = n.members.Record(number).Life
 	}
 	rand.Read(w.Nonce[:])
-	g := partition.Greeting{Auth: w.NeedsAuth}
+	g := partition.Greeting{Term: w.Term, Auth: w.NeedsAuth}
 	if w.NeedsAuth {
 		w.Proof = protocol.Prove(n.o.Secret, protocol.ServerSide, &h, &w)
 		g.Proof = protocol.Prove(n.o.Secret, protocol.ClientSide, &h, &w)

@@ -13,7 +13,7 @@ import (
 func (p *Partition) Commit(d protocol.Transaction, done func(protocol.Status)) {
 	t := p.txns[d.TS]
 	switch {
-	case p.failed != nil:
+	case p.failed != nil || !p.mayTell():
 		done(protocol.StatusUnavailable)
 	case t == nil || t.client != d.Client:
 		done(protocol.StatusUnknown)

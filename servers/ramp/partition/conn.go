@@ -35,6 +35,7 @@ type heldAnswer struct {
 
 // Greeting has the fields of a connection's hello.
 type Greeting struct {
+	Term  uint64                   // in which this node served the partition, as the client was told; 0: in none
 	Auth  bool                     // AUTH has to come first,
 	Proof [protocol.ProofSize]byte // with this proof
 }

@@ -47,8 +47,9 @@ type MemberOptions struct {
 //     committed: all partitions have the PREPARE by then, at all their members, so the next primary commits the
 //     transaction before it shows one of its keys.
 //  3. An answer that depends on no entry, but on the partition's state, is sent within tenure, by the clock as read
-//     after the question: values, and the answer that a transaction is forgotten because all partitions have it. A
-//     deposed primary that does not know it lacks what was prepared since.
+//     after the question: values, the answer to COMMIT, and the answer that a transaction is forgotten because all
+//     partitions have it. A deposed primary that does not know it lacks what was prepared since, and readers do not
+//     see what it commits.
 //  4. A new reign serves no PREPARE below a version that it has inherited as prepared: that version may have been
 //     acknowledged.
 //  5. The items of a reign are in memory of its own, which ends with it. Reads of it are valid until its tenure ends,
@@ -60,6 +61,9 @@ type MemberOptions struct {
 //  8. In async mode the end of all members of one partition loses entries on which others depend. That ends the life
 //     of the table: no partition enters the next life before the members of all others have ended, too
 //     (membership.Table.Together). Notes and answers of another life do not count.
+//  9. A reign serves no connection that was made in an earlier one. The client takes the answers for those of the
+//     reign, and of the life of the table, of which it was told; and what it has sent may have been refused since, by
+//     a primary between the two reigns.
 type Member struct {
 	o        MemberOptions
 	standing replica.Standing
@@ -242,9 +246,10 @@ func (m *Member) Close() error {
 	return m.o.Log.Close()
 }
 
-// Attach adds a client's connection, between two steps. A member that is not serving only answers with the map.
+// Attach adds a client's connection, between two steps. A reign serves the connections that were made in it
+// (invariant 9). On others, only the map is told.
 func (m *Member) Attach(c Conn, g Greeting) {
-	if m.p != nil {
+	if m.p != nil && g.Term == m.p.term {
 		m.p.Attach(c, g)
 		return
 	}

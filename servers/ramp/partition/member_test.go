@@ -121,6 +121,46 @@ func TestTenureIsReadBehindTheQuestion(t *testing.T) {
 	require.Equal(t, protocol.StatusOK, s)
 }
 
+// TestCommitNeedsTenure: a primary without tenure may have a successor, at which the client has prepared. COMMIT is for that one: readers there do not see what
+// is committed here.
+func TestCommitNeedsTenure(t *testing.T) {
+	b := newMemberBench(t)
+	b.reign(1)
+	q := b.question("k")
+	q.TS = at(2000)
+	b.p.Look()
+	b.p.Prepare(q, 0, func(protocol.Status, Timestamp) {})
+	b.work(time.Millisecond)
+	commit := func(ts Timestamp) (s protocol.Status) {
+		b.p.Commit(protocol.Transaction{TS: ts, Client: q.Client}, func(status protocol.Status) { s = status })
+		return s
+	}
+	b.mono, b.wall = b.mono+int64(3*time.Second), b.wall+3000
+	require.Equal(t, protocol.StatusUnavailable, commit(q.TS))
+	require.Equal(t, protocol.StatusUnavailable, commit(at(1999)), "a successor may have it prepared")
+	b.work(time.Millisecond)
+	require.Equal(t, protocol.StatusUnknown, commit(at(1999)))
+	require.Equal(t, protocol.StatusOK, commit(q.TS))
+}
+
+// TestConnectionOfAnotherReign: a connection that was made in an earlier reign comes to the member's thread late. What the client has sent on it is not served: it
+// may have been refused since, by another primary, and the client takes answers for those of a reign that is over.
+func TestConnectionOfAnotherReign(t *testing.T) {
+	b := newMemberBench(t)
+	b.reign(3)
+	q := b.question("k")
+	q.TS, q.Hashes = at(2000), []uint64{circle.Hash(5, []byte("k"))}
+	for _, term := range []uint64{0, 1, 4, 3} {
+		c := &said{in: []wire.Message{{Header: wire.Header{Op: uint8(protocol.OpPrepare), Flags: uint8(protocol.FlagOnePhase)}, Body: q.AppendBody(nil)}}}
+		b.m.Attach(c, Greeting{Term: term})
+		b.work(time.Millisecond)
+		b.work(time.Millisecond)
+		_, v := b.get("k")
+		require.Equal(t, term == 3, v.State == protocol.StateFound)
+		require.Equal(t, term != 3, c.closed)
+	}
+}
+
 // TestToldOnceItIsSynced: nothing is told of a PREPARE, nor that a timestamp is another transaction's, before the file has it.
 func TestToldOnceItIsSynced(t *testing.T) {
 	b := newMemberBench(t)
