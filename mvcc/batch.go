@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
 	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
@@ -176,11 +177,12 @@ func (c *committer) showApplied(b *batch) error {
 // batch describes the batch at hand: the commits that were drained together.
 type batch struct {
 	seq    uint64
-	group  uint64 // number of the group that carries it; a Buffered batch without long values is in none yet
-	runs   bool   // it has values that are stored in runs of the log
-	logged bool   // its redo was written into the group's pages, where logged values stay
-	copied bool   // no memtable refers to its write sets: they may be reused once no resolver can meet them in the commit list
-	held   int64  // pages reserved by its commits
+	group  uint64            // number of the group that carries it; a Buffered batch without long values is in none yet
+	runs   bool              // it has values that are stored in runs of the log
+	logged bool              // its redo was written into the group's pages, where logged values stay
+	copied bool              // no memtable refers to its write sets: they may be reused once no resolver can meet them in the commit list
+	table  *overlay.Memtable // was active when the batch was logged, and may have its keys and values
+	held   int64             // pages reserved by its commits
 
 	applied bool            // the tree had it before it was shown,
 	records int64           // and this number of records, this batch included
@@ -194,6 +196,7 @@ func (c *committer) logAndApply(b *batch) error {
 	}
 	g := c.log.redoGroup()
 	c.gather(g)
+	b.table = c.tree.tables.active
 	if b.logged = c.opts.Durability == Buffered || c.anyLogged(); b.logged {
 		b.copied = c.logInto(g)
 	} else {
@@ -370,6 +373,9 @@ func (c *committer) published(b *batch) {
 	c.resolver.tell(b.seq, c.batch.nodes)
 	copied := true // if no ops are left: the tree has them by now
 	if len(c.batch.ops) > 0 {
+		if b.table != c.tree.tables.active { // a merge has retired it meanwhile: its memory will be reused while readers have the active table
+			c.tree.tables.copyOps(c.batch.ops)
+		}
 		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes))
 		copied = b.copied
 	}

@@ -90,6 +90,13 @@ func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64) {
 	t.bytes += bytesOfOps
 }
 
+// copyOps copies the keys and values of ops into the memory of the active table.
+func (t *memtables) copyOps(ops []btree.Op) {
+	for i := range ops {
+		ops[i].Key, ops[i].Value = t.active.Copies.CopyBoth(ops[i].Key, ops[i].Value)
+	}
+}
+
 // list returns the tables of a view, newest first.
 func (t *memtables) list() []*overlay.Memtable {
 	all := make([]*overlay.Memtable, 1, 2)

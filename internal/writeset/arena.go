@@ -32,6 +32,12 @@ type place uint64
 // Copy returns a copy of b. Its capacity is its length, so that append makes another copy.
 func (a *Arena) Copy(b []byte) []byte { return a.at(a.add(b), uint32(len(b))) }
 
+// CopyBoth returns copies of b and c, side by side if a chunk has room for both.
+func (a *Arena) CopyBoth(b, c []byte) (copyOfB, copyOfC []byte) {
+	p, q := a.addBoth(b, c)
+	return a.at(p, uint32(len(b))), a.at(q, uint32(len(c)))
+}
+
 // add copies b.
 func (a *Arena) add(b []byte) place {
 	if len(b) == 0 {
