@@ -79,6 +79,8 @@ type clientConn struct {
 	out  []wire.Message
 	at   [2]time.Duration
 	sent [2][]func() // what has not arrived yet
+	held []func()    // what is sent once the hello is answered
+	open bool        // the hello is answered
 }
 
 // deliver sends something one way. All arrives in the order in which it was sent, as over TCP: what meets a cut comes when that is healed, also when
@@ -108,6 +110,53 @@ func (l *clientConn) reaches(way int) bool {
 		return l.m.c.w.Reaches(l.m.n, l.x.n)
 	}
 	return l.m.c.w.Reaches(l.x.n, l.m.n)
+}
+
+// greet says hello. The member refuses if it does not serve, or answers as to a client that asks for any shard. Its
+// shard may get the connection later.
+func (l *clientConn) greet(g Greeting) {
+	c := l.x.c
+	l.deliver(0, func() {
+		m := l.m
+		if m.shard == nil {
+			return
+		}
+		if g.Term = m.shard.servingTerm(); g.Term == 0 && c.rand(2) == 0 {
+			return
+		}
+		attach := func() {
+			if l.life == m.life && m.alive() && m.shard != nil {
+				m.shard.Attach(l, g)
+				m.wake()
+			}
+		}
+		if c.rand(8) > 0 {
+			attach()
+		} else {
+			c.w.After(c.upTo(time.Second), attach)
+		}
+		l.deliver(1, l.welcomed)
+	})
+}
+
+// welcomed sends what was held back.
+func (l *clientConn) welcomed() {
+	l.open = true
+	for _, do := range l.held {
+		if !l.quit {
+			l.deliver(0, do)
+		}
+	}
+	l.held = nil
+}
+
+// request sends something behind the hello's answer.
+func (l *clientConn) request(do func()) {
+	if l.open {
+		l.deliver(0, do)
+		return
+	}
+	l.held = append(l.held, do)
 }
 
 // giveUp ends the connection. The member learns of that at once, or behind all that was sent.
@@ -237,12 +286,7 @@ func (x *clusterClient) reconnect(now time.Time, shard int) {
 	}
 	l := &clientConn{x: x, m: m, life: m.life}
 	x.conns[shard] = l
-	g := Greeting{Client: uint64(x.id) + 1, Next: x.next}
-	l.deliver(0, func() {
-		if m.shard != nil {
-			m.shard.Attach(l, g)
-		}
-	})
+	l.greet(Greeting{Client: uint64(x.id) + 1, Next: x.next})
 	list := slices.Clone(x.lanes)
 	slices.SortFunc(list, func(a, b *clusterLane) int { return int(a.q.Number) - int(b.q.Number) })
 	for _, lane := range list {
@@ -287,7 +331,7 @@ func (x *clusterClient) send(now time.Time, l *clusterLane) {
 		msg.Body = l.scan.AppendBody(nil)
 	}
 	conn := x.conns[l.shard]
-	conn.deliver(0, func() {
+	conn.request(func() {
 		conn.in = append(conn.in, msg)
 		conn.m.wake()
 	})

@@ -55,14 +55,20 @@ type message struct {
 type Greeting struct {
 	Client uint64
 	Next   uint64                   // the client's next number
+	Term   uint64                   // of a member: the term that it served when it answered the hello, 0 if it served none
 	Auth   bool                     // AUTH has to come first,
 	Proof  [protocol.ProofSize]byte // with this proof
 	Once   bool                     // the client sends each request once, because it cannot lose the answer while the shard lives
 }
 
-// Attach adds a connection. The shard's thread calls it, between two sweeps.
+// Attach adds a connection. The shard's thread calls it, between two sweeps. A member ends the connection at once if it
+// has begun or ended a reign since it answered the hello (member, invariant 4).
 func (s *Shard) Attach(c Conn, g Greeting) {
-	s.conns = append(s.conns, &conn{Conn: c, client: s.meet(g.Client, g.Next), denied: g.Auth, proof: g.Proof, once: g.Once})
+	late := s.o.Log != nil && !g.Once && g.Term != s.servingTerm()
+	s.conns = append(s.conns, &conn{Conn: c, client: s.meet(g.Client, g.Next), denied: g.Auth, proof: g.Proof, once: g.Once, ended: late})
+	if late {
+		s.dropEnded()
+	}
 }
 
 // Connections returns the number of connections.

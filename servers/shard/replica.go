@@ -43,8 +43,9 @@ type Membership struct {
 //     is the same answer to the same number again: after tenure another member may reign, which does not know the
 //     answer, and may have applied the write. The answer to a write that is an entry of its own needs no tenure: the
 //     entry is committed only if the reign lasts, and the next primary has it.
-//  4. A reign serves no connection that was made before it served: a request on it may be a write that was sent to
-//     this member long ago, and that another primary has refused since.
+//  4. A reign serves only connections whose hello it has answered: clients send requests behind that answer, which
+//     names the term. A request on another connection may be a write that was sent to this member long ago, and that
+//     another primary has refused since. The shard may get the connection some time after the hello was answered.
 //  5. Versions never decrease: a reign begins with a base above every version that an earlier one may have assigned,
 //     committed or not.
 type member struct {
@@ -119,6 +120,14 @@ func (s *Shard) Stop(rec *replica.Record) bool {
 
 // passive reports whether the shard serves nobody: it is a secondary, or a primary that does not serve yet.
 func (s *Shard) passive() bool { return s.o.Log != nil && (s.Reign() == nil || !s.Reign().Serving()) }
+
+// servingTerm returns the term in which this member serves, 0 if it does not.
+func (s *Shard) servingTerm() uint64 {
+	if s.passive() {
+		return 0
+	}
+	return s.Reign().Term()
+}
 
 // unsure reports whether another member may serve by now, so that no read may be answered.
 func (s *Shard) unsure() bool {

@@ -47,7 +47,7 @@ func (d *desk) record(revision, term uint64, primary string, others ...string) {
 		d.s.Sweep()
 	}
 	if r := d.s.Reign(); r != nil && r.Serving() && len(d.s.conns) == 0 { // those from before were ended
-		d.s.Attach(d, Greeting{Client: 1, Next: 1})
+		d.s.Attach(d, Greeting{Client: 1, Next: 1, Term: d.s.servingTerm()})
 	}
 }
 
@@ -172,8 +172,10 @@ func TestRepeatedAnswersNeedTenure(t *testing.T) {
 // TestLateRequests: a request that was sent to a member before it served is not looked at. The client has perhaps given that connection up long ago, and
 // was refused by the primary of that time, which this one knows nothing of.
 func TestLateRequests(t *testing.T) {
-	for what, early := range map[string]bool{"it is polled when the reign begins to serve": true, "it comes later": false} {
+	const polled, later, connection = "it is polled when the reign begins to serve", "it comes later", "its connection, which was greeted before, comes later"
+	for _, what := range []string{polled, later, connection} {
 		t.Run(what, func(t *testing.T) {
+			early := what == polled
 			d := memberDesk(t, Memory, 0, nil)
 			q := protocol.Request{Op: protocol.OpPut, Key: []byte("k"), Value: []byte("w"), Number: 1, Oldest: 1}
 			late := []wire.Message{{Header: wire.Header{Op: uint8(q.Op), Request: 1}, Body: q.AppendBody(nil)}}
@@ -189,11 +191,15 @@ func TestLateRequests(t *testing.T) {
 			if !early {
 				d.in = late
 			}
+			if what == connection {
+				d.pass(1)
+				d.s.Attach(d, Greeting{Client: 1, Next: 1})
+			}
 			d.pass(3)
 			assert.Zero(t, d.s.Connections())
 			assert.Zero(t, d.s.seq, "it was not decided")
 			d.in, d.out = nil, nil
-			d.s.Attach(d, Greeting{Client: 1, Next: 2})
+			d.s.Attach(d, Greeting{Client: 1, Next: 2, Term: d.s.servingTerm()})
 			s, _ := d.get("k")
 			assert.Equal(t, protocol.StatusNotFound, s)
 		})
@@ -286,7 +292,7 @@ func TestAnswersGoWithEntries(t *testing.T) {
 			require.True(t, (*merged)(d.s).Piece(body))
 			require.True(t, (*merged)(d.s).Whole(1))
 			d.s.o.Log.Append(1, nil)
-			d.s.Attach(d, Greeting{Client: 1, Next: 8}) // the old connection was ended
+			d.s.Attach(d, Greeting{Client: 1, Next: 8, Term: d.s.servingTerm()}) // the old connection was ended
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -329,7 +335,7 @@ func TestAnswersBeforeARestart(t *testing.T) {
 	d.s.o.Log.Append(1, entries[1])
 	d.record(2, 2, "a")
 	require.True(t, d.s.Reign().Serving())
-	d.s.Attach(d, Greeting{Client: 1, Next: 10})
+	d.s.Attach(d, Greeting{Client: 1, Next: 10, Term: d.s.servingTerm()})
 	s, _ := d.write(add(7))
 	assert.Equal(t, protocol.StatusUnknownOutcome, s, "of the file")
 	s, w := d.write(add(8))

@@ -73,7 +73,7 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		}
 	}
 	rand.Read(w.Nonce[:])
-	g := shard.Greeting{Client: h.Client, Next: h.Next, Auth: w.NeedsAuth}
+	g := shard.Greeting{Client: h.Client, Next: h.Next, Term: w.Term, Auth: w.NeedsAuth}
 	if w.NeedsAuth {
 		w.Proof = protocol.Prove(n.o.Secret, protocol.ServerSide, &h, &w)
 		g.Proof = protocol.Prove(n.o.Secret, protocol.ClientSide, &h, &w)
