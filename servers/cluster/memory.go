@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// keptChanges is how far a watch may lie behind. A change takes some hundred bytes.
+// keptChanges is how many changes a watch may lag behind. A change takes some hundred bytes. With fewer, a watch that
+// lags is closed sooner, and its caller lists again.
 const keptChanges = 4096
 
-// Memory is a Cluster of this process alone. Its sessions live until they are closed.
+// Memory is a Cluster inside this process. Its sessions live until they are closed.
 type Memory struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	revision uint64
 	values   map[string]Value
-	changes  []Value // the newest ones
+	changes  []Value // the newest changes
 	changed  chan struct{}
 	queues   map[string][]*memorySession // of elections, the leader first
 	closed   bool
@@ -30,7 +31,7 @@ func NewMemory() *Memory {
 	return &Memory{values: map[string]Value{}, queues: map[string][]*memorySession{}, changed: make(chan struct{})}
 }
 
-// set makes one change. The lock is held.
+// set makes one change. The caller holds the lock.
 func (m *Memory) set(name string, data []byte) uint64 {
 	m.revision++
 	v := Value{name, bytes.Clone(data), m.revision}
@@ -46,7 +47,7 @@ func (m *Memory) set(name string, data []byte) uint64 {
 	return m.revision
 }
 
-// tell wakes all that wait for a change. The lock is held.
+// tell wakes every goroutine that waits for a change. The caller holds the lock.
 func (m *Memory) tell() {
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -133,7 +134,7 @@ func (m *Memory) Watch(ctx context.Context, prefix string, behind uint64) <-chan
 	return out
 }
 
-// Close ends all watches and refuses what comes later.
+// Close ends all watches; calls after it fail.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +208,7 @@ func (s *memorySession) Campaign(ctx context.Context, election string, data []by
 	return nil
 }
 
-// leave takes the session out of the election. The lock is held.
+// leave removes the session from the election. The caller holds the lock.
 func (m *Memory) leave(s *memorySession, election string) {
 	i := slices.Index(m.queues[election], s)
 	if i < 0 {

@@ -16,17 +16,18 @@ import (
 	"flashdbm/servers/hydra/machine"
 )
 
-// An admin answers questions about the process over HTTP.
+// An admin answers requests over HTTP about the process.
 type admin struct {
 	c      *config
 	began  time.Time
 	node   *machine.Node
 	client *hydra.Client
 	server *resp.Server
-	resp   string // address
+	resp   string // address of RESP
 }
 
-// serve serves status, metrics, health and profiles until the listener is closed, and backups to those who may use the directory: owner.
+// serve serves status, metrics, health and profiles until the listener is closed. If owner is set, every client of
+// the listener may use the directory, and serve serves backups too.
 func (a *admin) serve(l net.Listener, owner bool) error {
 	mux := http.NewServeMux()
 	if owner {
@@ -76,7 +77,7 @@ func writeMetrics(w io.Writer, client hydra.Stats, did resp.Counters, connection
 	}
 }
 
-// writeShardMetrics writes what Prometheus can raise an alarm for: servers/deploy/alerts.yml has the rules.
+// writeShardMetrics writes the metrics on which Prometheus raises alarms: servers/deploy/alerts.yml has the rules.
 func writeShardMetrics(w io.Writer, s machine.Status) {
 	gauge := func(name, help string, value func(x *machine.ShardStatus) (float64, bool)) {
 		fmt.Fprintf(w, "# HELP flashdbmd_shard_%s %s\n# TYPE flashdbmd_shard_%s gauge\n", name, help, name)

@@ -56,7 +56,8 @@ func processors(t *testing.T, list []*exec.Cmd) (all time.Duration) {
 	return all
 }
 
-// calls returns how often the processes and this one have called read and write, and how often a thread of theirs went to sleep.
+// calls returns how often the processes and this one have called read and write, and how often one of their threads
+// went to sleep.
 func calls(t *testing.T, list []*exec.Cmd) (io, sleeps int64) {
 	for _, pid := range append([]int{os.Getpid()}, pidsOf(list)...) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
@@ -64,7 +65,7 @@ func calls(t *testing.T, list []*exec.Cmd) (io, sleeps int64) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 		require.NoError(t, err)
 		for _, path := range threads {
-			text, _ := os.ReadFile(path) // it may have ended
+			text, _ := os.ReadFile(path) // the thread may have ended
 			b = append(b, text...)
 		}
 		for line := range strings.Lines(string(b)) {
@@ -88,7 +89,7 @@ func pidsOf(list []*exec.Cmd) (pids []int) {
 	return pids
 }
 
-// putFor has clients put for a while, and returns the puts in a second, and what there is to say of them.
+// putFor has clients put for the duration, and returns the puts per second and a description of them.
 func putFor(t *testing.T, d time.Duration, of []*exec.Cmd, put func(client int, key string) error) (rate float64, said string) {
 	all, before := &latencies{}, processors(t, of)
 	io, sleeps := calls(t, of)
@@ -115,7 +116,7 @@ func putFor(t *testing.T, d time.Duration, of []*exec.Cmd, put func(client int, 
 		rate, took.Microseconds()/puts, float64(io2-io)/float64(puts), float64(sleeps2-sleeps)/float64(puts), all)
 }
 
-// TestSyncedPuts compares puts that three copies have synced with those of an etcd of three members, in turns.
+// TestSyncedPuts measures, by turns, puts that three copies have synced and puts of an etcd of three members.
 func TestSyncedPuts(t *testing.T) {
 	if *benchTurn == 0 {
 		t.Skip("see -cluster.turn")
@@ -125,7 +126,7 @@ func TestSyncedPuts(t *testing.T) {
 	c := f.client()
 	addrs, members := f.etcdMembers()
 	nodes := slices.Collect(maps.Values(f.nodes))
-	var stores []*clientv3.Client // etcd's own benchmark has several connections
+	var stores []*clientv3.Client // etcd's own benchmark has several connections, too
 	for range 10 {
 		e, err := clientv3.New(clientv3.Config{Endpoints: addrs, DialTimeout: 10 * time.Second})
 		require.NoError(t, err)

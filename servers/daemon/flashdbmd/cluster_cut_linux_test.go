@@ -31,7 +31,8 @@ var (
 	clusterSeed   = flag.Uint64("cluster.seed", 1, "of what is cut when")
 )
 
-// An island is a fleet whose processes have a network namespace each. The clients are in the namespace of the test.
+// An island is a fleet in which each process has a network namespace of its own. The clients are in the namespace of
+// the test.
 type island struct {
 	*fleet
 	net    string // the first three bytes of all addresses
@@ -46,7 +47,7 @@ func ip(args ...string) error {
 	return nil
 }
 
-// newIsland makes a network of its own and starts etcd and three nodes in it. more are settings of all nodes.
+// newIsland makes a network of its own and starts etcd and three nodes in it. more has settings of all nodes.
 func newIsland(t *testing.T, mode string, number int, more ...string) *island {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -80,7 +81,8 @@ func newIsland(t *testing.T, mode string, number int, more ...string) *island {
 	return s
 }
 
-// cut loses what one end sends to the other one from now on, or not any more: the frames go to nobody.
+// cut begins or ends the loss of all frames that from sends to to: while they are lost, frames go to an address that
+// nobody has.
 func (s *island) cut(from, to string, lost bool) {
 	args := []string{}
 	dev := s.bridge
@@ -95,7 +97,7 @@ func (s *island) cut(from, to string, lost bool) {
 	require.NoError(s.t, ip(args...))
 }
 
-// cuts returns what is cut in a round: pairs of the one who sends and the one who does not get it.
+// cuts returns which connections a round cuts: pairs of a sender and of the process that does not get its frames.
 func (s *island) cuts(primary string, kind int, rnd *rand.Rand) (what string, pairs [][2]string) {
 	var others []string
 	for name := range s.nodes {
@@ -143,8 +145,8 @@ func (s *island) cuts(primary string, kind int, rnd *rand.Rand) (what string, pa
 
 const cutKinds = 10
 
-// trouble stops a primary for 0.5 to 10 s, or cuts the network between it and others for 0.5 to 6 s, in every other ten rounds again and again. It returns what it
-// has done.
+// trouble stops the primary for 0.5 to 10 s, or cuts the network between it and others for 0.5 to 6 s; in every other
+// ten rounds it cuts again and again. It returns a description of what it did.
 func (s *island) trouble(what, primary string, round int, rnd *rand.Rand) string {
 	if what == "pauses" {
 		d := 500*time.Millisecond + time.Duration(rnd.IntN(9500))*time.Millisecond
@@ -176,7 +178,7 @@ func (s *island) trouble(what, primary string, round int, rnd *rand.Rand) string
 	return fmt.Sprintf("%s (%s) cut for %v, again and again %v", name, primary, d, flaps)
 }
 
-// roundClients are clients that work for a round, in keys of the round.
+// roundClients are clients that work for one round, on keys of that round.
 type roundClients struct {
 	r     *recorder
 	keys  string
@@ -217,15 +219,16 @@ func (s *island) work(clients []*hydra.Client, keys string) *roundClients {
 	return x
 }
 
-// writes waits until a write has been acknowledged that began after now.
+// writes waits until a write that began after this call has been acknowledged, and returns how long it waited.
 func (x *roundClients) writes(t *testing.T, s *island, what string) time.Duration {
 	now := time.Since(x.r.began).Nanoseconds()
 	require.Eventually(t, func() bool { return x.acked.Load() > now }, 60*time.Second, time.Millisecond, "no write after %s:\n%s", what, s)
 	return time.Since(x.r.began) - time.Duration(now)
 }
 
-// TestClusterCut cuts the network between the primary and others, in one direction and both, for up to 6 s and again and again, or stops the
-// primary, while clients over TCP write and read: their history is linearizable, and writes go on when all is well again.
+// TestClusterCut cuts the network between the primary and others, in one direction or both, for up to 6 s or again
+// and again, or it stops the primary, while clients write and read over TCP. Their history is linearizable, and
+// writes go on after the cut or the stop has ended.
 func TestClusterCut(t *testing.T) {
 	rounds := map[string]int{"cuts": *clusterCuts, "pauses": *clusterPauses}
 	for number, what := range []string{"cuts", "pauses"} {
@@ -238,7 +241,7 @@ func TestClusterCut(t *testing.T) {
 			s.level()
 			var clients []*hydra.Client
 			for range 2 {
-				none := mem.NewNetwork().Open() // the nodes' sockets would lead around the cuts
+				none := mem.NewNetwork().Open() // no shared memory: the sockets of the nodes would bypass the cuts
 				t.Cleanup(func() { none.Close() })
 				c, err := hydra.Dial(t.Context(), []string{"tcp:" + s.tcp["a"], "tcp:" + s.tcp["b"], "tcp:" + s.tcp["c"]}, &hydra.Options{
 					Timeout: 30 * time.Second, Secret: []byte(fleetPassword), Fabrics: map[string]fabric.Domain{"shm": none},

@@ -24,7 +24,7 @@ import (
 
 var clusterDemo = flag.Duration("cluster.demo", 0, "how long each part of the demo of a cluster works; 0: it is left out")
 
-// A register is a key, for the checker: a value is written, or read.
+// A registerCall is a call on a key, for the checker: it writes a value or reads one.
 type registerCall struct {
 	key   string
 	write bool
@@ -53,12 +53,12 @@ var registers = porcupine.Model{
 	},
 }
 
-// A recorder is a history, and when writes were acknowledged.
+// A recorder records a history, and when writes were acknowledged.
 type recorder struct {
 	began   time.Time
 	mu      sync.Mutex
 	history []porcupine.Operation
-	last    time.Time // when a write was acknowledged last
+	last    time.Time // time of the last acknowledged write
 	longest time.Duration
 	writes  int
 	refused int
@@ -86,7 +86,8 @@ func (r *recorder) done(client int, c registerCall, found string, began time.Tim
 	r.history = append(r.history, o)
 }
 
-// part returns the longest time without an acknowledged write since the last call, and how many there were.
+// part returns the longest time without an acknowledged write since the last call of part, and the number of writes
+// in that time.
 func (r *recorder) part() (time.Duration, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,8 +95,8 @@ func (r *recorder) part() (time.Duration, int) {
 	return r.longest, r.writes
 }
 
-// TestClusterDemo is make demo-cluster: three nodes, programs of both kinds at work, the primary killed, a node added, the primary drained; at the
-// end the history of all that they did is checked.
+// TestClusterDemo is make demo-cluster: three nodes, and clients of the library and of Redis that work. The primary
+// is killed, a node is added, the primary is drained. At the end the history of all operations is checked.
 func TestClusterDemo(t *testing.T) {
 	if *clusterDemo == 0 {
 		t.Skip("see make demo-cluster")
@@ -135,7 +136,7 @@ func TestClusterDemo(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(id), 1))
 			var x *redis.Client
 			for n := 0; !stop.Load(); n++ {
-				if x == nil { // any node answers for any key; another one if this one is gone
+				if x == nil { // any node answers for any key: use another node if this one is gone
 					names := []string{"a", "b", "c", "d"}
 					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 					s, err := askStatus(ctx, f.dir(names[rnd.IntN(len(names))]), "")

@@ -27,7 +27,7 @@ var shardBars = flag.Bool("cluster.bars", false, "fail where moves of keys betwe
 
 var elasticRecords = flag.Int("cluster.records", 2000, "records that a cluster has which grows from 3 to 5 nodes and shrinks to 3 again")
 
-// latencies are how long operations have taken.
+// latencies are the durations of operations.
 type latencies struct {
 	mu   sync.Mutex
 	list []time.Duration
@@ -39,7 +39,7 @@ func (l *latencies) add(d time.Duration) {
 	l.list = append(l.list, d)
 }
 
-// within fails the test if operations since the last call of String took longer than the bars.
+// within fails the test if operations since the last call of String took longer than the bars allow.
 func (l *latencies) within(t *testing.T, what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *latencies) within(t *testing.T, what string) {
 	}
 }
 
-// String tells of the operations since the last call.
+// String describes the operations since the last call of String.
 func (l *latencies) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +65,8 @@ func (l *latencies) String() string {
 	return s
 }
 
-// copies returns of how many shards each node is a copy, and waits until every shard has three and none is a node that is left out.
+// copies waits until every shard has three copies, none of them on a node named in without. It returns, for each
+// node, of how many shards the node has a copy and how many it serves.
 func (f *fleet) copies(c *etcdmap.Map, shards int, without ...string) (copies, serves map[string]int) {
 	level := func() bool {
 		copies, serves = map[string]int{}, map[string]int{}
@@ -91,8 +92,9 @@ func (f *fleet) copies(c *etcdmap.Map, shards int, without ...string) (copies, s
 	return copies, serves
 }
 
-// TestClusterGrowsAndShrinks: two nodes come to three and get their part of the shards, then two of the first ones are drained and ended, while
-// clients count and read. No operation fails, nothing is lost, twice or stale, and at the end all records are there.
+// TestClusterGrowsAndShrinks: two nodes join three and get their part of the shards; then two of the first three are
+// drained and ended. Meanwhile clients count and read. No operation fails, nothing is lost, applied twice or stale,
+// and at the end all records are there.
 func TestClusterGrowsAndShrinks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -171,8 +173,8 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-// TestShardsAreAddedAndDrained: three shards become five and three again, while clients count and read. No
-// operation fails, nothing is lost, twice or stale, and at the end all records are there, each once.
+// TestShardsAreAddedAndDrained: three shards become five and then three again, while clients count and read. No
+// operation fails, nothing is lost, applied twice or stale, and at the end every record is there once.
 func TestShardsAreAddedAndDrained(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -263,8 +265,9 @@ func TestShardsAreAddedAndDrained(t *testing.T) {
 	}
 }
 
-// TestClusterIsUpgraded: the nodes are ended and started again one after the other, as an upgrade does it, while clients count and read. No
-// operation fails, nothing is lost, twice or stale, and a reign is handed over: nobody waits as long as for a failover.
+// TestClusterIsUpgraded: the nodes are ended and started again one after the other, as in an upgrade, while clients
+// count and read. No operation fails, and nothing is lost, applied twice or stale. Each reign is handed over, so no
+// operation waits as long as it would for a failover.
 func TestClusterIsUpgraded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -307,8 +310,8 @@ func TestClusterIsUpgraded(t *testing.T) {
 	assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
 }
 
-// TestClusterBackup: the shards that each node serves are backed up into one directory. A cluster of another name whose first node is started with
-// it has every record.
+// TestClusterBackup: each node backs up the shards that it serves into one directory. A cluster of another name whose
+// first node is started with that directory has every record.
 func TestClusterBackup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")

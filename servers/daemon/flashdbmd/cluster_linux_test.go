@@ -36,10 +36,11 @@ var (
 	clusterStop  = flag.Int("cluster.stops", 0, "primaries that are stopped for up to 10 s in each durability, and go on")
 )
 
-// openFleetDevice opens the device for programs that use the library; nil in a build without the tag verbs.
+// openFleetDevice opens the RDMA device for programs that use the library. It is nil in a build without the tag
+// verbs.
 var openFleetDevice func() (fabric.Domain, error)
 
-// A fleet is an etcd and nodes, as processes.
+// A fleet is an etcd and several nodes, each a process.
 type fleet struct {
 	t     *testing.T
 	exe   string
@@ -48,10 +49,10 @@ type fleet struct {
 	etcd  *exec.Cmd
 	at    string
 	nodes map[string]*exec.Cmd
-	tcp   map[string]string   // by node; nodes reach each other by these if there are any
-	verbs map[string]string   // by node: the same, of an RDMA device
+	tcp   map[string]string   // by node: its address; if set, the nodes reach each other by TCP
+	verbs map[string]string   // by node: its address of an RDMA device; if set, the nodes reach each other by it
 	more  []string            // settings of all nodes
-	in    map[string][]string // by process: the command that it is an argument of
+	in    map[string][]string // by process: the command that starts the process in its namespace
 }
 
 // spawn starts a process of the fleet: a node, or etcd.
@@ -73,8 +74,9 @@ func (f *fleet) spawn(name string, args ...string) *exec.Cmd {
 
 const fleetPassword = "of the tests"
 
-// free returns an address that nobody listens on. Its port is below those that the kernel gives to connections and to listeners that ask for
-// any: none of them takes it before the process that it is meant for, or while that process is killed and started again.
+// free returns an address that nobody listens on. Its port is below the range from which the kernel gives ports to
+// connections and to listeners that ask for any. So none of these takes the port before the intended process listens,
+// or while that process is killed and started again.
 func free(t *testing.T) string {
 	for range 100 {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
@@ -143,7 +145,7 @@ func (f *fleet) start(name string) {
 	f.nodes[name] = f.spawn(name, append(args, f.more...)...)
 }
 
-// primary returns the node that serves shard 0, and how many are in sync; "" if nobody says so.
+// primary returns the node that serves shard 0 and how many copies are in sync; "" if no node says that it serves.
 func (f *fleet) primary() (name string, members int) {
 	for name := range f.nodes {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -160,7 +162,7 @@ func (f *fleet) level() {
 	require.Eventually(f.t, func() bool { _, n := f.primary(); return n == len(f.nodes) }, 60*time.Second, 20*time.Millisecond, "nodes are not in sync:\n%s", f)
 }
 
-// String is what the processes have said.
+// String returns the output of the processes.
 func (f *fleet) String() string {
 	b, _ := os.ReadFile(filepath.Join(f.root, "messages"))
 	return string(b)
@@ -191,7 +193,8 @@ func (f *fleet) client() *hydra.Client {
 	return c
 }
 
-// A writer counts, and reads what it has counted: what it finds lost, twice or stale fails the test. What it knows stays in its process.
+// A writer counts in keys of its own and reads them back. A count that is lost, applied twice or stale fails the
+// test. The writer keeps what it knows in its own process.
 type writer struct {
 	key     []byte
 	sum     int64
@@ -235,8 +238,8 @@ func (w *writer) run(t *testing.T, c *hydra.Client, acked func(began time.Time))
 	return true
 }
 
-// TestClusterKilled kills primaries with kill -9 under load: nothing that was acknowledged is lost, nothing is applied twice, and no read is stale,
-// one-sided ones included. It tells how long no write was acknowledged.
+// TestClusterKilled kills primaries with kill -9 under load: no acknowledged write is lost, none is applied twice,
+// and no read is stale, one-sided reads included. It reports how long no write was acknowledged.
 func TestClusterKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -250,8 +253,8 @@ func TestClusterKilled(t *testing.T) {
 			var stop atomic.Bool
 			var done sync.WaitGroup
 			var mu sync.Mutex
-			var after time.Time // of the kill
-			var first time.Time // ack of a write that began after it
+			var after time.Time // time of the kill
+			var first time.Time // when the first write that began after the kill was acknowledged
 			writers := make([]*writer, 4)
 			for i := range writers {
 				w := &writer{key: []byte("counter-" + strconv.Itoa(i))}
@@ -317,7 +320,8 @@ func TestClusterKilled(t *testing.T) {
 	}
 }
 
-// TestClusterWithoutEtcd: while etcd is away, and no replica changes, nobody notices, nor when it is back; RESP serves through any node.
+// TestClusterWithoutEtcd: while etcd is away and no replica changes, no client notices, nor when etcd is back. RESP
+// serves through any node.
 func TestClusterWithoutEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")

@@ -15,25 +15,25 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// config is what serve is told.
+// config has the settings of serve.
 type config struct {
 	dir        string
 	table      string // hydra or ramp
 	shards     int
 	durability shard.Durability
-	memory     int64 // bytes of items, of all shards together; 0: no limit
+	memory     int64 // bytes of items in all shards together; 0: no limit
 	evict      bool
 	maxFile    int64 // bytes of a shard's file; 0: no limit
 	socket     string
 	tcp        string
-	advertise  string // what others are told of it
+	advertise  string // the address of tcp that other nodes and clients are given
 	verbs      string
 	resp       string
 	http       string
 	password   string
 	cert, key  string
 
-	// Of a node of a cluster.
+	// The settings of a node of a cluster.
 	etcd      []string // empty: the node is alone
 	cluster   string
 	node      string
@@ -45,8 +45,8 @@ type config struct {
 // modes are the durabilities by name.
 var modes = map[string]shard.Durability{"memory": shard.Memory, "async": shard.Async, "sync": shard.Sync}
 
-// parse reads the settings of serve from the command line, the environment and the file that one of these names. All that is wrong wraps
-// errUsage and names the flag, the variable, or the line of the file.
+// parse reads the settings of serve from the command line, the environment, and the file that one of these names.
+// Every error about a setting wraps errUsage and names the flag, the variable, or the line of the file.
 func parse(args []string, env func(string) (string, bool), out io.Writer) (*config, error) {
 	c := &config{}
 	var mode, full string
@@ -162,7 +162,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	return c, nil
 }
 
-// local says whether an address is of this machine only.
+// local reports whether only this machine can reach an address.
 func local(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -172,7 +172,7 @@ func local(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// parseCluster looks at the settings of a node of a cluster.
+// parseCluster checks and completes the settings of a node of a cluster.
 func (c *config) parseCluster(etcd, acks string, wrong func(setting, format string, a ...any) error) error {
 	if acks != "relaxed" && acks != "strict" {
 		return wrong("acks", "%q is neither relaxed nor strict", acks)

@@ -59,7 +59,7 @@ func TestSettings(t *testing.T) {
 	assert.Contains(t, out.String(), "-durability")
 }
 
-// TestSettingsFile: what is wrong in a file is told with its line.
+// TestSettingsFile: an error about a setting in a file names its line.
 func TestSettingsFile(t *testing.T) {
 	none := func(string) (string, bool) { return "", false }
 	path := filepath.Join(t.TempDir(), "flashdbmd.toml")

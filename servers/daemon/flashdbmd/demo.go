@@ -39,17 +39,17 @@ type demo struct {
 	out     io.Writer
 	dir     string // of the database
 	records int
-	each    time.Duration // of a row of the comparison, and of the writers before the kill
+	each    time.Duration // duration of a row of the comparison, and of the overwrites before the kill
 	server  *exec.Cmd
 	resp    string
 	client  *hydra.Client
-	writes  []span // by record
+	writes  []span // by number of the record
 }
 
-// loadTime is how long the load may take. A slow machine loads fewer records, and says so.
+// loadTime bounds the load. A slow machine loads fewer records, and the demo says so.
 const loadTime = 70 * time.Second
 
-// shardsOfDemo is how many threads the server has.
+// shardsOfDemo is the number of shards, and so of threads, of the server.
 const shardsOfDemo = 2
 
 func runDemo(args []string, out io.Writer) (err error) {
@@ -93,10 +93,10 @@ func runDemo(args []string, out io.Writer) (err error) {
 	return nil
 }
 
-// noVariables: a demo is not told by the variables of a server where to work.
+// noVariables hides the environment: variables that are meant for a server must not choose where a demo works.
 func noVariables(string) (string, bool) { return "", false }
 
-// start starts a server on the directory, and connects to it.
+// start starts a server on the directory and connects to it.
 func (d *demo) start(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -130,7 +130,7 @@ func (d *demo) dial(ctx context.Context, o *hydra.Options) (*hydra.Client, error
 	return hydra.Dial(ctx, []string{"shm:" + filepath.Join(d.dir, "node.sock")}, o)
 }
 
-// stop ends the server, if there is one.
+// stop ends the server if there is one.
 func (d *demo) stop(how os.Signal) error {
 	if d.client != nil {
 		d.client.Close()
@@ -151,21 +151,22 @@ func (d *demo) stop(how os.Signal) error {
 	return err
 }
 
-// A row is what one way of reading did.
+// A row has the figures of one way to read.
 type row struct {
 	name      string
 	n         int64
 	took      time.Duration
-	processor float64 // seconds of the server
+	processor float64 // processor time of the server, in seconds
 	oneSided  uint64
 	failed    error
 }
 
-// hotRecords is how many records the comparison reads. A lease lasts 1 s and longer the more often a key is read, so Reads are for what is
-// read every second: with more keys than the GETs of a second, most GETs are messages.
+// hotRecords is how many records the comparison reads. A lease lasts 1 s, and longer the more often its key is read,
+// so one-sided Reads suit keys that are read every second. With more keys than GETs in a second, most GETs would be
+// messages.
 const hotRecords = 5000
 
-// compare reads the same keys by several ways.
+// compare reads the same keys in several ways.
 func (d *demo) compare(ctx context.Context) error {
 	messages, err := d.dial(ctx, &hydra.Options{Pointers: -1})
 	if err != nil {
@@ -180,7 +181,7 @@ func (d *demo) compare(ctx context.Context) error {
 		name   string
 		client *hydra.Client
 	}{{"one-sided Reads", d.client}, {"messages", messages}, {"RESP", nil}} {
-		d.measure(ctx, way.name, keys, way.client, d.each/2) // pointers and leases come with the first GETs
+		d.measure(ctx, way.name, keys, way.client, d.each/2) // the first GETs bring the pointers and leases
 		r := d.measure(ctx, way.name, keys, way.client, d.each)
 		if r.failed != nil {
 			return r.failed
@@ -191,7 +192,7 @@ func (d *demo) compare(ctx context.Context) error {
 	return t.Flush()
 }
 
-// kill overwrites records by both ways, notes what is acknowledged, and kills the server.
+// kill overwrites records in both ways, notes which overwrites are acknowledged, and kills the server.
 func (d *demo) kill(ctx context.Context) error {
 	acknowledged, err := d.overwrite(ctx)
 	if err != nil {

@@ -45,7 +45,7 @@ a new directory that it removes.
 
 `
 
-// orphanVariable makes a process a client that kills itself between the phases.
+// orphanVariable makes a process a client that kills itself between the phases of a transaction.
 const orphanVariable = "FLASHDBMD_DEMO_ORPHAN"
 
 // Sizes of the demo.
@@ -54,8 +54,9 @@ const (
 	rampPeople     = 40
 	rampCities     = 4
 	rampOrphans    = 10
-	rampThreads    = 2 // writers, and as many readers
-	// rampPatience is how long the row without control is measured again if it finds nothing.
+	rampThreads    = 2 // number of writers, and of readers
+	// rampPatience is how long the row without concurrency control is measured again while it has found no mixed
+	// read.
 	rampPatience = time.Minute
 )
 
@@ -66,7 +67,7 @@ type demoRamp struct {
 	each   time.Duration
 	server *exec.Cmd
 	resp   string
-	acked  sync.Map // name of what a transaction writes: the last number that was acknowledged
+	acked  sync.Map // by name of a subject: the number of the last transaction that was acknowledged
 }
 
 func runDemoRamp(args []string, out io.Writer) (err error) {
@@ -142,19 +143,19 @@ func (d *demoRamp) dial(o *ramp.Options) (*ramp.Client, error) {
 	return ramp.Dial(context.Background(), []string{"shm:" + filepath.Join(d.dir, "node.sock")}, o)
 }
 
-// A rampRow is what one way did.
+// A rampRow has the figures of one way.
 type rampRow struct {
 	puts, gets, fractured, lost atomic.Int64
 	failed                      atomic.Pointer[error]
 }
 
-// measure has writers and readers work for a time, each with a way of its own.
+// measure has writers and readers work for a time; each uses a way of its own.
 func (d *demoRamp) measure(prefix string, ways []way, each time.Duration) *rampRow {
 	r := &rampRow{}
 	end := time.Now().Add(each)
 	var wait sync.WaitGroup
 	subjects := func(rnd *rand.Rand, own int) subject {
-		i := rnd.IntN(rampPeople/rampThreads)*rampThreads + own // a subject has one writer
+		i := rnd.IntN(rampPeople/rampThreads)*rampThreads + own // every subject has a single writer
 		if rnd.IntN(2) == 0 {
 			return person(prefix, i)
 		}
@@ -196,7 +197,7 @@ func (d *demoRamp) measure(prefix string, ways []way, each time.Duration) *rampR
 	return r
 }
 
-// compare prints the table.
+// compare measures every way and prints the table.
 func (d *demoRamp) compare(context.Context) error {
 	fmt.Fprintf(d.out, "%d writers and %d readers for %v each, %d persons, %d partitions with a sync for each transaction, on %d processors:\n\n",
 		rampThreads, rampThreads, d.each, rampPeople, rampPartitions, runtime.NumCPU())
@@ -230,7 +231,7 @@ func (d *demoRamp) compare(context.Context) error {
 			ways = append(ways, w)
 		}
 		r := d.measure(x.prefix, ways, d.each)
-		for until := time.Now().Add(rampPatience); x.c == off && r.fractured.Load() == 0 && time.Now().Before(until); { // few writers meet few readers on a slow machine
+		for until := time.Now().Add(rampPatience); x.c == off && r.fractured.Load() == 0 && time.Now().Before(until); { // on a slow machine the few readers seldom meet a writer
 			r = d.measure(x.prefix, ways, d.each)
 		}
 		if err := r.failed.Load(); err != nil {
@@ -264,7 +265,8 @@ func (d *demoRamp) openRESP() (way, error) {
 	return &respWay{c: c, r: bufio.NewReader(c)}, nil
 }
 
-// orphans has clients die between the phases, and waits until the partitions have finished what they have left.
+// orphans has clients die between the phases, and waits until the partitions have finished the transactions of these
+// clients.
 func (d *demoRamp) orphans(context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -313,7 +315,7 @@ func (d *demoRamp) orphans(context.Context) error {
 	return nil
 }
 
-// runOrphan is a client that kills itself between the phases.
+// runOrphan is a client that kills itself between the phases of a transaction.
 func runOrphan(dir string) error {
 	i, err := strconv.Atoi(os.Getenv("FLASHDBMD_DEMO_NUMBER"))
 	if err != nil {
@@ -351,7 +353,7 @@ func askRampStatus(dir string) (s rampStatus, err error) {
 	return s, json.NewDecoder(answer.Body).Decode(&s)
 }
 
-// kill kills the server under load, starts it again, and looks at everything.
+// kill kills the server under load, starts it again, and checks every subject.
 func (d *demoRamp) kill(context.Context) error {
 	library, err := d.dial(nil)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestDemoRamp(t *testing.T) {
 	assert.Contains(t, string(out), "160 friendships and persons are whole")
 }
 
-// TestRampSubjects: what a demo takes for whole is written by one transaction.
+// TestRampSubjects: values that the demo accepts as whole are those of one transaction.
 func TestRampSubjects(t *testing.T) {
 	for _, s := range []subject{person("p:", 3), friendship("p:", 1, 2), orphan(1)} {
 		for n := 1; n < 10; n++ {

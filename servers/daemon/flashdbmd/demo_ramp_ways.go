@@ -15,7 +15,7 @@ import (
 	"flashdbm/servers/ramp"
 )
 
-// A way is how transactions are made.
+// A way is a kind of client that makes transactions.
 type way interface {
 	put(keys, values [][]byte) error
 	get(keys [][]byte) ([][]byte, error) // nil: no value
@@ -43,7 +43,7 @@ func (w libraryWay) get(keys [][]byte) (list [][]byte, err error) {
 	return list, err
 }
 
-// A respWay is a connection of RESP. One goroutine uses it at a time.
+// A respWay is a connection of RESP. It is used by one goroutine at a time.
 type respWay struct {
 	mu sync.Mutex
 	c  net.Conn
@@ -112,7 +112,8 @@ func (w *respWay) get(keys [][]byte) (list [][]byte, err error) {
 	return list, nil
 }
 
-// A subject is what transactions write and read: the friendship of two persons, or a person and the index of cities.
+// A subject is what a transaction writes or reads as a whole: the friendship of two persons, or a person and the
+// index of cities.
 type subject struct {
 	name string
 	keys [][]byte
@@ -130,7 +131,8 @@ func person(prefix string, i int) subject {
 	return s
 }
 
-// orphan is a person of so many keys that they surely belong to several partitions: a transaction of one partition has no phases to die between.
+// orphan returns a person with enough keys that they certainly belong to several partitions: a transaction of one
+// partition has no phases between which a client could die.
 func orphan(i int) subject {
 	s := person("orphan:", i)
 	for c := range 20 {
@@ -139,7 +141,8 @@ func orphan(i int) subject {
 	return s
 }
 
-// values are what transaction number n of a subject writes: the number everywhere, so that any mixture shows, and of a person the city.
+// values returns the values that transaction number n of a subject writes. Each has the number, so that any mixture
+// is found; a person's values have the city as well.
 func (s *subject) values(n int) (list [][]byte) {
 	for i := range s.keys {
 		switch {
@@ -156,7 +159,8 @@ func (s *subject) values(n int) (list [][]byte) {
 	return list
 }
 
-// number returns the transaction that wrote all values, 0 for none. whole is false if they are not of one.
+// number returns the number of the transaction that wrote the values, 0 for none. whole is false if the values are
+// not all of one transaction.
 func (s *subject) number(values [][]byte) (n int, whole bool) {
 	fmt.Sscanf(string(values[0]), "%d", &n)
 	if n == 0 {

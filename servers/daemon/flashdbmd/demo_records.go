@@ -18,15 +18,15 @@ import (
 	"flashdbm/servers/hydra"
 )
 
-// A record of the demo: key and value follow from its number and from how often it was written.
+// A record of the demo: its key and value follow from its number and from how often it was written.
 const (
 	valueSize  = 100 // bytes
 	perRequest = 100 // records of a batch, and of an MSET
 	loaders    = 4   // goroutines of each way
 )
 
-// span is how often a record was overwritten: at least as often as was acknowledged, at most as often as was sent. Its writer alone uses
-// it, until the kill.
+// A span bounds how often a record was overwritten: at least as often as overwrites were acknowledged, at most as
+// often as they were sent. Only the record's writer uses it until the kill.
 type span struct{ acknowledged, sent uint32 }
 
 func keyOf(n int) []byte { return fmt.Appendf(make([]byte, 0, 16), "user%012d", n) }
@@ -41,7 +41,8 @@ func valueOf(n int, version uint32) []byte {
 	return b
 }
 
-// load writes all records, the first half by RESP and the second by the library. On a slow machine both halves are smaller.
+// load writes all records, the first half by RESP and the second half by the library. On a slow machine both halves
+// are smaller.
 func (d *demo) load(ctx context.Context) error {
 	began := time.Now()
 	half := d.records / 2
@@ -80,7 +81,7 @@ func (d *demo) load(ctx context.Context) error {
 	return nil
 }
 
-// loadPart has loaders write the records of a range, and returns how many were loaded when half of loadTime was over.
+// loadPart has loaders write the records of a range. It returns how many were loaded when half of loadTime was over.
 func (d *demo) loadPart(from, to int, open func() (write func(from, to int) error, end func() error, err error)) (int, error) {
 	var next atomic.Int64
 	next.Store(int64(from))
@@ -112,10 +113,10 @@ func (d *demo) loadPart(from, to int, open func() (write func(from, to int) erro
 	return min(int(next.Load()), to) - from, <-failed
 }
 
-// readers is how many goroutines read at a time.
+// readers is the number of goroutines that read at the same time.
 const readers = 2
 
-// measure has readers GET random keys, by RESP if there is no client, and compares every value.
+// measure has readers GET random keys, by RESP if client is nil, and compares every value.
 func (d *demo) measure(ctx context.Context, name string, keys int, client *hydra.Client, limit time.Duration) row {
 	r := row{name: name}
 	before, err := askStatus(ctx, d.dir, "")
@@ -163,7 +164,7 @@ func (d *demo) read(ctx context.Context, seed uint64, keys int, client *hydra.Cl
 		get = func(key []byte) (err error) { value, err = c.get(key, value[:0]); return err }
 	}
 	for time.Now().Before(end) {
-		for range 64 { // looks at the clock are not what is measured
+		for range 64 { // the clock is read seldom, because reading it is not what is measured
 			n := rnd.IntN(keys)
 			if err := get(keyOf(n)); err != nil {
 				return err
@@ -177,8 +178,8 @@ func (d *demo) read(ctx context.Context, seed uint64, keys int, client *hydra.Cl
 	return nil
 }
 
-// overwrite has writers overwrite records of their own again and again, half of them by RESP, and kills the server meanwhile. It returns
-// how many overwrites were acknowledged.
+// overwrite has writers overwrite records of their own again and again, half of the writers by RESP, and kills the
+// server meanwhile. It returns how many overwrites were acknowledged.
 func (d *demo) overwrite(ctx context.Context) (int64, error) {
 	const writers = 16
 	var acknowledged atomic.Int64
@@ -224,7 +225,8 @@ func (d *demo) overwrite(ctx context.Context) (int64, error) {
 	return acknowledged.Load(), err
 }
 
-// compareAll reads all records, and returns how many have what was under way at the kill.
+// compareAll reads all records. It returns how many of them have a value whose overwrite was sent, but not
+// acknowledged, before the kill.
 func (d *demo) compareAll(ctx context.Context) (later int, err error) {
 	list := make([]hydra.Request, perRequest)
 	for from := 0; from < d.records; from += perRequest {
@@ -255,7 +257,7 @@ func (d *demo) compareAll(ctx context.Context) (later int, err error) {
 	return later, nil
 }
 
-// respConn is a client of Redis, as far as the demo needs one.
+// respConn is a client of Redis with the few commands that the demo needs.
 type respConn struct {
 	net net.Conn
 	r   *bufio.Reader
@@ -282,7 +284,7 @@ func (c *respConn) send(args ...[]byte) error {
 	return c.w.Flush()
 }
 
-// ok awaits the answer OK.
+// ok reads the answer OK.
 func (c *respConn) ok() error {
 	line, err := c.r.ReadString('\n')
 	if err == nil && line != "+OK\r\n" {

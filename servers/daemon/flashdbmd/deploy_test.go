@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeploy: the settings that are shipped are taken, also those that are commented out, and the files that are shipped say what there is.
+// TestDeploy: the program accepts the settings files that are shipped, including the settings that are commented out;
+// the shipped unit and container file agree with the program on the exit code and on the variables.
 func TestDeploy(t *testing.T) {
 	shipped := filepath.Join("..", "..", "deploy")
 	text, err := os.ReadFile(filepath.Join(shipped, "flashdbmd.toml"))

@@ -10,7 +10,7 @@ import (
 	"flashdbm/servers/fabric/verbs"
 )
 
-// deviceProvider is libfabric's: tests have another one where there is no device.
+// deviceProvider is the provider of libfabric; "" is the default. Tests set another one where there is no device.
 var deviceProvider string
 
 // openDevice opens the RDMA device that has an address, host:port.

@@ -11,7 +11,7 @@ import (
 	"flashdbm/servers/membership"
 )
 
-// runDrain is flashdbmd drain, and flashdbmd add, which takes it back.
+// runDrain is flashdbmd drain, and flashdbmd add, which takes a drained node back.
 func runDrain(command string, args []string, env func(string) (string, bool), out io.Writer) error {
 	var etcd, name, node string
 	limit := 10 * time.Minute

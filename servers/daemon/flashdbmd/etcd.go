@@ -14,7 +14,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// runEtcd is flashdbmd etcd: one member, for trying a cluster on one machine. A cluster that matters has an etcd of three or five machines.
+// runEtcd is flashdbmd etcd: a single member, to try a cluster on one machine. A cluster for production has an etcd
+// on three or five machines.
 func runEtcd(args []string, env func(string) (string, bool), messages io.Writer) error {
 	var dir, listen string
 	f := newFlags("etcd")
@@ -39,11 +40,11 @@ func runEtcd(args []string, env func(string) (string, bool), messages io.Writer)
 	return m.run(messages)
 }
 
-// An etcdMember is one of an etcd.
+// An etcdMember is a member of an etcd.
 type etcdMember struct {
 	name, dir      string
 	clients, peers string // addresses
-	cluster        string // name=http://address of its peers, of all members with commas between
+	cluster        string // name=http://peer-address of every member, separated by commas
 }
 
 // run serves until SIGINT, SIGTERM or a failure.

@@ -39,7 +39,7 @@ Settings; each is also a variable, such as FLASHDBMD_DIR:
 
 `
 
-// errAbsent is wrapped by errors that exit code 1 tells.
+// errAbsent is wrapped by errors whose exit code is 1.
 var errAbsent = errors.New("nothing was done")
 
 // kv is flashdbmd kv.
@@ -87,7 +87,7 @@ func runKV(args []string, env func(string) (string, bool), in io.Reader, out io.
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), k.timeout)
-	if list[0] == "scan" || list[0] == "sweep" { // as long as it takes
+	if list[0] == "scan" || list[0] == "sweep" { // these walk all keys: no time limit
 		cancel()
 		ctx, cancel = context.WithCancel(context.Background())
 	}
@@ -100,7 +100,7 @@ func runKV(args []string, env func(string) (string, bool), in io.Reader, out io.
 	return run(ctx, c)
 }
 
-// command checks the arguments of a command and returns what carries it out.
+// command checks the arguments of a command and returns the function that carries it out.
 func (k *kv) command(name string, args []string) (func(context.Context, *hydra.Client) error, error) {
 	takes := map[string][2]int{"get": {1, 1}, "stat": {1, 1}, "put": {1, 2}, "insert": {1, 2}, "cas": {2, 3}, "add": {2, 2}, "del": {1, 1 << 20}, "scan": {0, 0}, "sweep": {0, 0}}
 	n, ok := takes[name]
@@ -186,7 +186,7 @@ func (k *kv) command(name string, args []string) (func(context.Context, *hydra.C
 	return k.scan, nil
 }
 
-// told adds the key to an error, and says which ones exit code 1 stands for.
+// told adds the key to an error, and wraps errAbsent into the errors for which the exit code is 1.
 func told(key string, err error) error {
 	switch {
 	case err == nil:
@@ -204,7 +204,7 @@ func (k *kv) expiry() hydra.Expiry {
 	return hydra.Expiry{}
 }
 
-// value returns the argument, or standard input.
+// value returns the argument, or what standard input has.
 func (k *kv) value(args []string) ([]byte, error) {
 	if len(args) > 0 {
 		return []byte(args[0]), nil
@@ -216,7 +216,7 @@ func (k *kv) value(args []string) ([]byte, error) {
 	return b, err
 }
 
-// A line is what --json prints.
+// A line is an object that --json prints.
 type line struct {
 	Key     *string    `json:"key,omitempty"`
 	Key64   []byte     `json:"key64,omitempty"`
@@ -301,7 +301,8 @@ func (k *kv) scan(ctx context.Context, c *hydra.Client) error {
 	return w.Flush()
 }
 
-// shown returns bytes as they are if that is printable text without quotes around it, else in quotes with escapes.
+// shown returns bytes unchanged if they are printable text that does not begin with a quote, else in quotes with
+// escapes.
 func shown(b []byte) string {
 	s := string(b)
 	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) {

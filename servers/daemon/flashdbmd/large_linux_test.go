@@ -33,9 +33,9 @@ func largeValue(b []byte, n int) []byte {
 	return b
 }
 
-// TestLargerThanMemory has a quarter of the records in memory. A node that is killed answers within 2 s of its next start, and GETs of random
-// records are as fast as the device's random reads, of which there are several under way: with -large.records 10000000 there are 10 GB, and both
-// are measured with nothing of the file in the system's cache.
+// TestLargerThanMemory has a quarter of the records in memory. A node that is killed answers within 2 s of its next
+// start, and GETs of random records are as fast as random reads of the device with several reads under way. With
+// -large.records 10000000 there are 10 GB, and both are measured with nothing of the file in the system's cache.
 func TestLargerThanMemory(t *testing.T) {
 	dir := *largeDir
 	if dir == "" {
@@ -79,7 +79,7 @@ func TestLargerThanMemory(t *testing.T) {
 	t.Logf("%d records of 1,000 bytes in %v", n, time.Since(began).Round(time.Millisecond))
 	stop, cancel := context.WithCancel(ctx)
 	var writers sync.WaitGroup
-	for w := range 4 { // load, in the middle of which it is killed
+	for w := range 4 { // the load; the node is killed in the middle of it
 		writers.Go(func() {
 			for i := w; stop.Err() == nil; i += 4 {
 				if _, err := c.Put(stop, keyOf(i*7919%n), largeValue(nil, i*7919%n)); err != nil {
@@ -157,7 +157,7 @@ func rate(times [][]time.Duration, took time.Duration) string {
 	return fmt.Sprintf("%.0f/s, median %v, p99 %v", float64(n)/took.Seconds(), all[n/2].Round(time.Microsecond), all[n*99/100].Round(time.Microsecond))
 }
 
-// randomReads reads pages of a file at random, so many at a time.
+// randomReads reads random pages of a file, with under reads under way at a time.
 func randomReads(t *testing.T, name string, under int, each time.Duration) string {
 	f, err := os.Open(name)
 	require.NoError(t, err)

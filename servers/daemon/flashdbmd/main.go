@@ -1,11 +1,11 @@
-// Command flashdbmd serves flashdbm databases to other programs: to clients of Redis, and to programs that use the client library
-// flashdbm/servers/hydra, which Read values from its memory without its help, or flashdbm/servers/ramp (serve --table ramp), which reads and writes
-// several keys in atomic transactions.
+// Command flashdbmd serves flashdbm databases to other programs. These are clients of Redis; programs that use the
+// client library flashdbm/servers/hydra, which Read values from the server's memory without the server; and programs
+// that use flashdbm/servers/ramp (serve --table ramp), which reads and writes several keys in atomic transactions.
 //
 //	flashdbmd serve --dir /var/lib/flashdbm
 //
-// "flashdbmd serve --help" lists the settings. Each is a flag, an environment variable, or a line of a file. "flashdbmd help" lists the
-// other commands: status, kv, backup, drain, recover, demo.
+// "flashdbmd serve --help" lists the settings. Each is a flag, an environment variable, or a line of a file.
+// "flashdbmd help" lists the other commands: status, kv, backup, drain, recover, demo.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"os"
 )
 
-// Exit codes, the same as those of command flashdbm: a promise to scripts.
+// Exit codes, the same as those of command flashdbm. Scripts may rely on them.
 const (
 	exitAbsent = 1 // the key is not there
 	exitUsage  = 2 // the command line, a variable or the file of settings is wrong
@@ -41,7 +41,7 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
 Each command lists its settings with --help.
 `
 
-// errUsage is wrapped by errors of the command line.
+// errUsage is wrapped by errors of the command line and of settings.
 var errUsage = errors.New("see flashdbmd help")
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

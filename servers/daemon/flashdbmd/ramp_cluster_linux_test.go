@@ -29,7 +29,7 @@ var (
 	rampAlg   = flag.String("ramp.algorithm", "fast", "of the clients: fast, small, hybrid or locking")
 )
 
-// rampOptions returns those of a client.
+// rampOptions returns the options of a client.
 func rampOptions() *ramp.Options {
 	o := &ramp.Options{Timeout: 30 * time.Second, Secret: []byte(fleetPassword), Locking: *rampAlg == "locking"}
 	switch *rampAlg {
@@ -41,7 +41,7 @@ func rampOptions() *ramp.Options {
 	return o
 }
 
-// rampPrimary returns the node that serves a partition, "" if nobody says so.
+// rampPrimary returns the node that serves a partition, "" if no node says that it does.
 func (f *fleet) rampPrimary(number int) string {
 	for name := range f.nodes {
 		if s, err := askRampStatus(f.dir(name)); err == nil && len(s.Partitions) > number && s.Partitions[number].Role == "primary" {
@@ -51,8 +51,9 @@ func (f *fleet) rampPrimary(number int) string {
 	return ""
 }
 
-// rampLevel waits until all nodes are in the set of each partition, and nothing is left of transactions if that is wanted. Its limit is a number of looks and not a
-// time: where the nodes have little of the processors, or everything is stopped for minutes, the one who looks has no more.
+// rampLevel waits until all nodes are in the set of each partition and, if clean is set, until no transaction is left
+// prepared. It gives up after a number of looks, not after a time: if the nodes get little of the processors, or the
+// whole machine stops for minutes, so does the looking.
 func (f *fleet) rampLevel(clean bool) {
 	said := ""
 	level := func() bool {
@@ -86,16 +87,16 @@ const rampKeys = 16
 
 func rampKey(i int) []byte { return []byte("key-" + strconv.Itoa(i)) }
 
-// A rampLoad is clients that write and read the same few keys. A value names the keys of its transaction, by a bit for each.
+// A rampLoad is clients that write and read the same few keys. A value has a bit for each key of its transaction.
 type rampLoad struct {
 	t                            *testing.T
 	stop                         atomic.Bool
 	done                         sync.WaitGroup
 	acked                        [rampKeys]atomic.Uint64
 	puts, gets, unknown, refused atomic.Int64
-	last                         atomic.Int64 // when a write was acknowledged last, in nanoseconds since 1970
-	longest                      atomic.Int64 // time without one
-	slowest                      atomic.Int64 // call
+	last                         atomic.Int64 // when a write was last acknowledged, in nanoseconds since 1970
+	longest                      atomic.Int64 // longest time without an acknowledged write, in nanoseconds
+	slowest                      atomic.Int64 // duration of the slowest call, in nanoseconds
 	began                        atomic.Int64 // when the newest acknowledged write began, in nanoseconds since 1970
 }
 
@@ -188,7 +189,8 @@ func (w *rampLoad) end() {
 	w.done.Wait()
 }
 
-// part returns the longest time without an acknowledged write since the last call, and how many there were.
+// part returns the longest time without an acknowledged write since the last call of part, and the number of writes
+// in that time.
 func (w *rampLoad) part() (time.Duration, int64) {
 	return time.Duration(w.longest.Swap(0)), w.puts.Swap(0)
 }
@@ -208,8 +210,9 @@ func newRampFleet(t *testing.T, mode string) (*fleet, *ramp.Client) {
 	return f, c
 }
 
-// TestRampClusterKilled kills primaries of a RAMP table with kill -9, and stops some, under load: no transaction is seen in part, nothing that was acknowledged
-// is lost, one-sided Reads included, and nothing stays prepared. It tells how long no write was acknowledged.
+// TestRampClusterKilled kills primaries of a RAMP table with kill -9, and stops some, under load. No transaction is
+// seen in part, nothing that was acknowledged is lost, one-sided Reads included, and nothing stays prepared. It
+// reports how long no write was acknowledged.
 func TestRampClusterKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -281,7 +284,8 @@ func killRampCluster(t *testing.T, mode string) {
 	require.Regexp(t, `primary|secondary`, out.String())
 }
 
-// TestRampClusterDemo is the second part of make demo-ramp: three nodes, the primary killed, another one drained and ended, while transactions go on.
+// TestRampClusterDemo is the second part of make demo-ramp: three nodes; the primary is killed, another node is
+// drained and ended, while transactions go on.
 func TestRampClusterDemo(t *testing.T) {
 	if *clusterDemo == 0 {
 		t.Skip("see make demo-ramp")

@@ -16,9 +16,10 @@ import (
 	"flashdbm/servers/ramp"
 )
 
-// TestRampClusterCut is TestClusterCut for a RAMP table, in each durability: the network is cut between the primary of a partition and others, or the primary is
-// stopped, while clients over TCP write and read transactions. None is seen in part, nothing that was acknowledged is lost, transactions go on when all is well again,
-// and nothing stays prepared.
+// TestRampClusterCut is TestClusterCut for a RAMP table, in each durability: the network is cut between the primary
+// of a partition and others, or the primary is stopped, while clients write and read transactions over TCP. No
+// transaction is seen in part, nothing that was acknowledged is lost, transactions go on after the cut or the stop
+// has ended, and nothing stays prepared.
 func TestRampClusterCut(t *testing.T) {
 	rounds := map[string]int{"cuts": *clusterCuts, "pauses": *clusterPauses}
 	for i, mode := range strings.Split(*rampModes, ",") {
@@ -38,7 +39,7 @@ func cutRampCluster(t *testing.T, mode, what string, number, rounds int) {
 	s.rampLevel(false)
 	w := &rampLoad{t: t}
 	for range 2 {
-		none := mem.NewNetwork().Open() // the nodes' sockets would lead around the cuts
+		none := mem.NewNetwork().Open() // no shared memory: the sockets of the nodes would bypass the cuts
 		t.Cleanup(func() { none.Close() })
 		o := rampOptions()
 		o.Fabrics = map[string]fabric.Domain{"shm": none}

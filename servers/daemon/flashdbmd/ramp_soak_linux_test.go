@@ -22,7 +22,8 @@ var (
 	rampTime = flag.Duration("ramp.time", time.Hour, "and how long it lasts at most")
 )
 
-// A doomedClient dies between the phases of its first transaction of several partitions: its connections end, and it has told nobody what became of the transaction.
+// A doomedClient dies between the phases of its first transaction of several partitions: its connections end, and
+// nobody learns what became of the transaction.
 func doomedClient(t *testing.T, addrs []string) bool {
 	memory, err := shm.Open()
 	require.NoError(t, err)
@@ -31,7 +32,7 @@ func doomedClient(t *testing.T, addrs []string) bool {
 	o.Fabrics = map[string]fabric.Domain{"shm": memory}
 	o.BeforeCommit = func(ramp.Timestamp) {
 		close(died)
-		runtime.Goexit() // with the client's lock
+		runtime.Goexit() // this goroutine ends and never unlocks the client's lock
 	}
 	c, err := ramp.Dial(context.Background(), addrs, o)
 	if err != nil {
@@ -52,7 +53,7 @@ func doomedClient(t *testing.T, addrs []string) bool {
 	select {
 	case <-died:
 		memory.Close()
-		go c.Close() // what it still has in this process; it does not get the lock
+		go c.Close() // Close waits for the client's lock for ever; it runs for what the client still has in this process
 		return true
 	case <-failed:
 		c.Close()
@@ -61,8 +62,9 @@ func doomedClient(t *testing.T, addrs []string) bool {
 	}
 }
 
-// TestRampClusterSoak has clients write and read transactions until there are -ramp.txns, while nodes are killed and come again, and clients die between the phases:
-// none is seen in part, nothing that was acknowledged is lost, and nothing stays prepared.
+// TestRampClusterSoak has clients write and read transactions until there are -ramp.txns of them, while nodes are
+// killed and started again and clients die between the phases. No transaction is seen in part, nothing that was
+// acknowledged is lost, and nothing stays prepared.
 func TestRampClusterSoak(t *testing.T) {
 	if *rampTxns == 0 {
 		t.Skip("see make soak-ramp")
@@ -96,7 +98,7 @@ func TestRampClusterSoak(t *testing.T) {
 				dead++
 			}
 		}
-		f.rampLevel(false) // else the node may be all that a partition has, and with async and memory nothing goes on before all are started again
+		f.rampLevel(false) // otherwise this node may have the only copy of a partition; with async and memory that partition would serve nothing until all nodes are back
 		name := f.rampPrimary(rand.IntN(rampPartitions))
 		if name == "" {
 			continue

@@ -12,7 +12,8 @@ import (
 	"flashdbm/servers/membership"
 )
 
-// runRecover is flashdbmd recover: a user's word that a node goes on with a shard whose set is gone for good.
+// runRecover is flashdbmd recover: the user decides that a node continues with its copy of a shard whose set is lost
+// for good.
 func runRecover(args []string, env func(string) (string, bool), out io.Writer) error {
 	var etcd, name, node string
 	var shard int

@@ -20,11 +20,12 @@ import (
 	"flashdbm/servers/hydra/machine"
 )
 
-// patience is how long clients may take for the commands that have arrived when the process is told to end, and how long the node may take
-// to answer for the first time.
+// patience bounds two waits: for the answers to commands that have arrived when the process is told to end, and for
+// the first answer of the node.
 const patience = 10 * time.Second
 
-// serve runs until SIGINT, SIGTERM or a failure of the node. It returns nil after a signal, once all that was acknowledged is in the files.
+// serve runs until SIGINT, SIGTERM or a failure of the node. After a signal it returns nil, once everything that was
+// acknowledged is in the files.
 func serve(c *config, messages io.Writer) (err error) {
 	if c.table == "ramp" {
 		return serveRamp(c, messages)
@@ -58,7 +59,7 @@ func serve(c *config, messages io.Writer) (err error) {
 		defer closing("network", network.Close)
 		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.advertise})
 	}
-	if c.verbs != "" { // records lie in the first domain's memory, so clients over the device Read it
+	if c.verbs != "" { // records are allocated in the memory of the first domain; clients over the device Read them there
 		device, err := openDevice(c.verbs)
 		if err != nil {
 			return err
@@ -124,7 +125,7 @@ func serve(c *config, messages io.Writer) (err error) {
 	case err = <-nodeFails(ctx, node):
 	}
 	if err == nil {
-		node.Leave(context.Background()) // clients are served meanwhile, at last by other nodes
+		node.Leave(context.Background()) // meanwhile clients are served, in the end by other nodes
 	}
 	ending, done := context.WithTimeout(context.Background(), patience)
 	defer done()
@@ -134,7 +135,8 @@ func serve(c *config, messages io.Writer) (err error) {
 	return err
 }
 
-// clientOf returns the client that RESP's commands use: of the shards of this process, or of the cluster's, wherever they are served.
+// clientOf returns the client that RESP's commands use: a client of the shards of this process, or of all shards of
+// the cluster, wherever these are served.
 func clientOf(ctx context.Context, c *config, node *machine.Node) (*hydra.Client, error) {
 	if len(c.etcd) == 0 {
 		return hydra.Local(node, nil)
@@ -151,7 +153,7 @@ func clientOf(ctx context.Context, c *config, node *machine.Node) (*hydra.Client
 	}
 }
 
-// respConfig is what clients of Redis find.
+// respConfig returns the configuration of the RESP server.
 func respConfig(c *config) (resp.Config, error) {
 	config := resp.Config{Password: c.password, Evicts: c.evict}
 	if c.cert != "" {
@@ -171,7 +173,7 @@ func where(c *config) string {
 	return c.dir
 }
 
-// nodeFails tells why a shard serves nothing any more, once one does not.
+// nodeFails sends the error of the first shard that no longer serves.
 func nodeFails(ctx context.Context, node interface{ Err() error }) <-chan error {
 	failed := make(chan error, 1)
 	go func() {

@@ -25,10 +25,10 @@ import (
 	"flashdbm/servers/hydra"
 )
 
-// TestMain makes the test's binary a flashdbmd for the processes that tests start.
+// TestMain makes the test binary a flashdbmd in the processes that tests start.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLASHDBMD_TEST_PROCESS") != "" {
-		if a := os.Args; a[1] == "member" { // of an etcd that may listen anywhere
+		if a := os.Args; a[1] == "member" { // a member of an etcd that may listen on any address
 			if err := (&etcdMember{name: a[2], dir: a[3], clients: a[4], peers: a[5], cluster: a[6]}).run(os.Stderr); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(exitFailed)
@@ -75,7 +75,8 @@ func (d *daemon) client(t *testing.T, password string) redis.Conn {
 	return c
 }
 
-// TestKilled: what a client of Redis had acknowledged is there after a kill -9, in sync mode, and nothing that was not sent.
+// TestKilled: after a kill -9 in sync mode, every write that was acknowledged to a client of Redis is there, and
+// nothing that was not sent.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	d := start(t, dir, "--shards", "2")
@@ -116,7 +117,8 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d acknowledged writes", total)
 }
 
-// TestUsers: a client of Redis and the client library see the same records; AUTH, health, metrics, and an orderly end.
+// TestUsers: a client of Redis and the client library see the same records; AUTH, health and metrics work; and the
+// process ends in order.
 func TestUsers(t *testing.T) {
 	dir := t.TempDir()
 	admin := free(t)
@@ -184,7 +186,7 @@ func TestUsers(t *testing.T) {
 	require.Equal(t, "v", v)
 }
 
-// TestKV: the commands of flashdbmd kv, with a node that asks for a password.
+// TestKV: the commands of flashdbmd kv on a node that asks for a password.
 func TestKV(t *testing.T) {
 	dir := t.TempDir()
 	d := start(t, dir, "--password", "p", "--durability", "async", "--shards", "2")
@@ -253,7 +255,7 @@ func TestDemo(t *testing.T) {
 	require.Regexp(t, `one-sided Reads +[0-9]+ .*\n +messages .*0\.0 %`, string(b))
 }
 
-// TestDemoNotices: a write that was acknowledged and is not there ends the demo.
+// TestDemoNotices: the demo fails if a write that was acknowledged is not there.
 func TestDemoNotices(t *testing.T) {
 	t.Setenv("FLASHDBMD_TEST_PROCESS", "1")
 	d := &demo{out: io.Discard, dir: t.TempDir(), records: 1000, each: time.Millisecond}

@@ -26,8 +26,9 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// gcPercent is Go's GOGC unless the environment has another one. Keys and values are not in Go's memory; what was written within the last seconds is: a
-// collection looks at all of that, and with Go's 100 took a seventh of the processor of a table that MSETs keep busy.
+// gcPercent is the value of Go's GOGC unless the environment sets one. Keys and values are not in Go's memory, but
+// what was written within the last seconds is, and a collection scans all of that. With Go's default of 100,
+// collections took a seventh of the processor time of a table that was busy with MSETs.
 const gcPercent = 400
 
 // serveRamp is serve for a RAMP table.
@@ -65,7 +66,7 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 		defer closing("network", network.Close)
 		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.advertise})
 	}
-	if c.verbs != "" { // slots lie in the first domain's memory, so clients over the device Read them
+	if c.verbs != "" { // slots are allocated in the memory of the first domain; clients over the device Read them there
 		device, err := openDevice(c.verbs)
 		if err != nil {
 			return err
@@ -132,7 +133,7 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 	case err = <-nodeFails(ctx, node):
 	}
 	if err == nil {
-		node.Leave(context.Background()) // clients are served meanwhile, at last by other nodes
+		node.Leave(context.Background()) // meanwhile clients are served, in the end by other nodes
 	}
 	ending, done := context.WithTimeout(context.Background(), patience)
 	defer done()
@@ -142,7 +143,8 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 	return err
 }
 
-// rampClientOf returns the client that RESP's commands use, and what ends it: of the partitions of this process, or of all nodes.
+// rampClientOf returns the client that RESP's commands use, and the function that ends it: a client of the partitions
+// of this process, or of all nodes.
 func rampClientOf(ctx context.Context, c *config, node *machine.Node) (resp.RampClient, func() error, error) {
 	if len(c.etcd) == 0 {
 		return ramp.Local(node, 0), func() error { return nil }, nil
@@ -162,7 +164,7 @@ func rampClientOf(ctx context.Context, c *config, node *machine.Node) (resp.Ramp
 	}
 }
 
-// A rampAdmin answers questions about the process over HTTP.
+// A rampAdmin answers requests over HTTP about the process.
 type rampAdmin struct {
 	c      *config
 	began  time.Time
@@ -171,7 +173,7 @@ type rampAdmin struct {
 	resp   string // address
 }
 
-// rampStatus is what /status, and flashdbmd status, tell of a RAMP table.
+// rampStatus is what /status and flashdbmd status report of a RAMP table.
 type rampStatus struct {
 	Process     int       `json:"pid"`
 	Began       time.Time `json:"began"`

@@ -13,13 +13,14 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// settings are the flags of a command, with where each one's value comes from: the command line, else the environment, else the file.
+// settings are the flags of a command and the origin of each value: the command line, otherwise the environment,
+// otherwise the file.
 type settings struct {
 	flags  *flag.FlagSet
-	origin map[string]string // by flag: what an error about its value names
+	origin map[string]string // by flag: the words with which an error about the value names its origin
 }
 
-// wrong is an error about the value of a setting. It wraps errUsage.
+// wrong returns an error about the value of a setting. It wraps errUsage.
 func (s *settings) wrong(setting, format string, a ...any) error {
 	where := s.origin[setting]
 	if where == "" {
@@ -40,12 +41,12 @@ func (s *settings) set(name, value, origin string) error {
 	return nil
 }
 
-// fromFlags notes what the command line has set.
+// fromFlags notes the flags that the command line has set.
 func (s *settings) fromFlags() {
 	s.flags.Visit(func(x *flag.Flag) { s.origin[x.Name] = "--" + x.Name })
 }
 
-// fromEnvironment sets the flags that are in the environment: --max-file is FLASHDBMD_MAX_FILE.
+// fromEnvironment sets flags from environment variables: FLASHDBMD_MAX_FILE is --max-file.
 func (s *settings) fromEnvironment(env func(string) (string, bool)) (err error) {
 	s.flags.VisitAll(func(x *flag.Flag) {
 		name := "FLASHDBMD_" + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))
@@ -56,7 +57,7 @@ func (s *settings) fromEnvironment(env func(string) (string, bool)) (err error) 
 	return err
 }
 
-// fromFile sets the flags that a file in TOML names: max-file = 100. Errors begin with the file's name and the line.
+// fromFile sets flags from a TOML file: max-file = 100. Errors begin with the file's name and the line.
 func (s *settings) fromFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -103,7 +104,7 @@ func (s *settings) secret(path string) error {
 	return nil
 }
 
-// lineOf returns the number of the line that sets a key, or begins its table; 1 if none looks so.
+// lineOf returns the number of the line that sets a key or begins its table, 1 if no line does.
 func lineOf(text, key string) int {
 	sets := regexp.MustCompile(`^\s*(\[+\s*)?["']?` + regexp.QuoteMeta(key) + `["']?\s*[=.\]]`)
 	for i, line := range strings.Split(text, "\n") {

@@ -57,7 +57,8 @@ func runShards(args []string, env func(string) (string, bool), out io.Writer) er
 	return waitForShards(agreed, add != 0 || drain != "", limit, out)
 }
 
-// waitForShards tells how far the shards of a cluster are, until nothing moves any more.
+// waitForShards reports how far the shards of a cluster are. If waits is set, it goes on until nothing moves any
+// more.
 func waitForShards(agreed *etcdmap.Map, waits bool, limit time.Duration, out io.Writer) error {
 	for began, said := time.Now(), ""; ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -79,7 +80,7 @@ func waitForShards(agreed *etcdmap.Map, waits bool, limit time.Duration, out io.
 	}
 }
 
-// shardsSay tells which shards share the keys, and what moves.
+// shardsSay describes which shards share the keys, and what moves.
 func shardsSay(a *circle.Assignment, moves []circle.Move) string {
 	if !a.Moving() {
 		return fmt.Sprintf("shards %s share the keys", listOf(a.Shards))

@@ -20,10 +20,10 @@ import (
 	"flashdbm/servers/ramp/partition"
 )
 
-// adminSocket is where a node answers flashdbmd status, in its directory.
+// adminSocket is the socket in the node's directory by which the node answers flashdbmd status.
 const adminSocket = "admin.sock"
 
-// status is what flashdbmd status tells. It is stable: fields are added, and none changes its meaning.
+// status is what flashdbmd status reports. Its fields are stable: fields are added, and none changes its meaning.
 type status struct {
 	Process     int       `json:"pid"`
 	Began       time.Time `json:"began"`
@@ -35,7 +35,7 @@ type status struct {
 	Processor   float64   `json:"processor_seconds"`
 	machine.Status
 	FileBytes int64 `json:"file_bytes"` // of all shards
-	// Of a RAMP table, which has partitions and no shards.
+	// The fields of a RAMP table, which has partitions instead of shards.
 	Table      string            `json:"table,omitempty"`
 	Partitions []partition.Stats `json:"partitions,omitempty"`
 }
@@ -49,7 +49,7 @@ func (a *admin) status() status {
 	return s
 }
 
-// commandsOf returns how many commands a server has had.
+// commandsOf returns the number of commands that a server has received.
 func commandsOf(s *resp.Server) (n int64) {
 	for _, c := range s.Counters().Commands {
 		n += c
@@ -57,7 +57,7 @@ func commandsOf(s *resp.Server) (n int64) {
 	return n
 }
 
-// fileBytes returns how much the files of a directory have, if there is one.
+// fileBytes returns the bytes of the files of a directory, 0 if there is no directory.
 func fileBytes(dir, pattern string) (n int64) {
 	if dir == "" {
 		return 0
@@ -71,7 +71,8 @@ func fileBytes(dir, pattern string) (n int64) {
 	return n
 }
 
-// listenAdmin makes the socket, for this user only. The node has the directory's lock, so a socket that is there is an earlier life's.
+// listenAdmin makes the socket, for this user only. This process has the directory's lock, so a socket that exists
+// already is left over from an earlier process.
 func listenAdmin(dir string) (net.Listener, error) {
 	path := filepath.Join(dir, adminSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -88,7 +89,7 @@ func listenAdmin(dir string) (net.Listener, error) {
 	return l, nil
 }
 
-// askStatus asks a node at the address of --http, or the one that has the directory.
+// askStatus asks the node at the address of --http, or the node that uses the directory.
 func askStatus(ctx context.Context, dir, addr string) (s status, err error) {
 	network, at := "unix", filepath.Join(dir, adminSocket)
 	if addr != "" {
@@ -148,7 +149,7 @@ func runStatus(args []string, env func(string) (string, bool), out io.Writer) er
 		if _, err := fmt.Fprintln(out); err != nil {
 			return err
 		}
-		if s, err = askStatus(context.Background(), dir, addr); err != nil { // it is perhaps started again
+		if s, err = askStatus(context.Background(), dir, addr); err != nil { // the node may be starting again
 			fmt.Fprintln(out, err)
 			continue
 		}
@@ -158,7 +159,7 @@ func runStatus(args []string, env func(string) (string, bool), out io.Writer) er
 	}
 }
 
-// watchEvery is how often status --watch asks. Tests have less patience.
+// watchEvery is the interval of status --watch. Tests set a shorter one.
 var watchEvery = time.Second
 
 func printStatus(out io.Writer, s *status) error {
@@ -252,7 +253,7 @@ func printMembers(out io.Writer, s *status) error {
 	return t.Flush()
 }
 
-// bytesOf writes a number of bytes for people.
+// bytesOf formats a number of bytes for people.
 func bytesOf(n int64) string {
 	switch {
 	case n >= 10<<30:
@@ -272,8 +273,8 @@ func newFlags(command string) *flag.FlagSet {
 	return f
 }
 
-// parseFlags reads flags, then the environment for those that are not given, and returns the arguments: want of them, or any number if want
-// is negative. Usage errors wrap errUsage.
+// parseFlags reads flags, then the environment for flags that are not given, and returns the arguments. There must be
+// want arguments; any number if want is negative. Usage errors wrap errUsage.
 func parseFlags(f *flag.FlagSet, args []string, want int, env func(string) (string, bool), out io.Writer) ([]string, error) {
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// reader is somebody who has seen enough once a text has come.
+// A reader is a person who has seen enough once a certain text appears.
 type reader struct {
 	strings.Builder
 	until string
@@ -27,7 +27,8 @@ func (r *reader) Write(b []byte) (int, error) {
 	return r.Builder.Write(b)
 }
 
-// TestWatchGoesOn: who watches a node while it is started again sees that it is away, and then that it is back.
+// TestWatchGoesOn: status --watch of a node that is started again shows that the node is away, and then that it is
+// back.
 func TestWatchGoesOn(t *testing.T) {
 	defer func(was time.Duration) { watchEvery = was }(watchEvery)
 	watchEvery = time.Millisecond
