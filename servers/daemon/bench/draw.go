@@ -16,8 +16,9 @@ type uniform struct{ n int }
 func (u uniform) next(r *rand.Rand) int { return r.IntN(u.n) }
 func (u uniform) name() string          { return "uniform" }
 
-// A zipfian draws rank i, from 0, of n with a probability in proportion to 1/(i+1)^0.99, as YCSB and go-ycsb do, by the method of Gray and others (Quickly Generating
-// Billion-Record Synthetic Databases): exact for the first two ranks, near for the others.
+// A zipfian draws rank i, from 0, of n ranks with a probability in proportion to 1/(i+1)^0.99, as YCSB and go-ycsb
+// do, by the method of Gray and others (Quickly Generating Billion-Record Synthetic Databases). The method is exact
+// for the first two ranks and approximate for the others.
 type zipfian struct {
 	n                       float64
 	zeta, zeta2, alpha, eta float64
@@ -50,14 +51,15 @@ func (z *zipfian) rank(r *rand.Rand) uint64 {
 	return uint64(z.n * math.Pow(z.eta*u-z.eta+1, z.alpha))
 }
 
-// A scrambled zipfian is what YCSB and go-ycsb draw if a workload says zipfian: ranks of ten thousand million items, whatever the number of records, scattered
-// over the records by a hash. So the hottest of 1,000 records has 4 % of the draws, not the 13 % of a zipfian distribution over the records.
+// A scrambled zipfian is what YCSB and go-ycsb draw if a workload says zipfian: a rank among ten thousand million
+// items, whatever the number of records, which a hash maps to a record. So the hottest of 1,000 records has 4 % of
+// the draws, not the 13 % of a zipfian distribution over the records.
 type scrambled struct {
 	records uint64
 	z       *zipfian
 }
 
-// Of the items of a scrambled zipfian, as YCSB has them.
+// The items of a scrambled zipfian, as in YCSB.
 const (
 	scrambledItems = 10_000_000_001
 	scrambledZeta  = 26.46902820178302
@@ -71,7 +73,7 @@ func (s *scrambled) name() string { return "zipfian" }
 
 func (s *scrambled) next(r *rand.Rand) int { return int(fnv(s.z.rank(r)) % s.records) }
 
-// fnv is FNV-1a of the eight bytes, the highest first, without its sign, as go-ycsb has it.
+// fnv is FNV-1a of the eight bytes, the highest first, without its sign bit, as in go-ycsb.
 func fnv(v uint64) uint64 {
 	h := uint64(0xCBF29CE484222325)
 	for shift := 56; shift >= 0; shift -= 8 {

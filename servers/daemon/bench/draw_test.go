@@ -13,7 +13,7 @@ import (
 
 const drawn = 1000
 
-// readGoYCSB returns how often go-ycsb has drawn each of the records.
+// readGoYCSB returns how often go-ycsb has drawn each record.
 func readGoYCSB(t *testing.T) (zipfian, scrambled [drawn]float64) {
 	f, err := os.Open("testdata/go-ycsb.txt")
 	require.NoError(t, err)
@@ -33,7 +33,8 @@ func readGoYCSB(t *testing.T) (zipfian, scrambled [drawn]float64) {
 	return zipfian, scrambled
 }
 
-// chiSquare compares two sets of draws. If both are of one distribution it is about the number of records, give or take the square root of twice that number.
+// chiSquare compares two sets of draws. If both have one distribution, the result is about the number of records,
+// with a standard deviation of the square root of twice that number.
 func chiSquare(a, b *[drawn]float64) (x float64) {
 	var na, nb float64
 	for i := range a {
@@ -50,10 +51,10 @@ func chiSquare(a, b *[drawn]float64) (x float64) {
 	return x
 }
 
-// chiLimit is ten standard deviations above what draws of one distribution have.
+// chiLimit is ten standard deviations above the mean for draws of one distribution.
 const chiLimit = drawn + 450
 
-// TestDrawsLikeGoYCSB: the draws of the benchmark are of the distribution that go-ycsb draws, record by record.
+// TestDrawsLikeGoYCSB: the draws of the benchmark have the distribution of go-ycsb's draws, record by record.
 func TestDrawsLikeGoYCSB(t *testing.T) {
 	zipfian, scrambled := readGoYCSB(t)
 	r := rand.New(rand.NewPCG(1, 2))

@@ -1,12 +1,13 @@
-// Command bench measures a RAMP table beside its own baselines in one run: figures 4 to 7 of the paper as ratios, and YCSB with transactions. It starts the
-// server as a process of its own, is all of its clients, and writes a report with plots.
+// Command bench measures a RAMP table and its baselines in one run: figures 4 to 7 of the paper as ratios, and YCSB
+// with transactions. It starts the server as a process, makes all requests itself, and writes a report with plots.
 //
 //	go run ./daemon/bench -out daemon/bench/report
 //
-// With -hydra it measures HydraDB instead, figures 9 to 11 of its paper, beside Redis and memcached, which have to be installed.
+// With -hydra it measures HydraDB instead, figures 9 to 11 of its paper, and Redis and memcached, which have to be
+// installed.
 //
-// On few processors the number of transactions a second says little, as the processes take turns; so the report has the processor time and the
-// messages of a transaction, too.
+// On few processors the number of transactions a second says little, because the processes take turns. So the report
+// has the processor time and the messages of a transaction, too.
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 	}
 }
 
-// settings are what the command line says.
+// settings has the settings of the command line.
 type settings struct {
 	out        string
 	each       time.Duration
@@ -92,7 +93,7 @@ func run() (err error) {
 	return b.report()
 }
 
-// serveTable is the server's process.
+// serveTable is the main function of the server's process.
 func serveTable(socket string, partitions int, hides bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

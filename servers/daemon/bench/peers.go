@@ -32,7 +32,7 @@ func (b *hydraBench) startProcess(name string, args ...string) (pid int, err err
 	return cmd.Process.Pid, nil
 }
 
-// freePort returns a port of TCP that nobody listens on.
+// freePort returns a TCP port that nobody listens on.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,7 +42,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// dialSoon dials a process that is just starting.
+// dialSoon dials a process that may still be starting.
 func dialSoon(port int) (c net.Conn, err error) {
 	for range 100 {
 		if c, err = net.Dial("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
@@ -53,7 +53,7 @@ func dialSoon(port int) (c net.Conn, err error) {
 	return nil, err
 }
 
-// A textSession speaks one of the two protocols of lines over TCP.
+// A textSession speaks one of the two line-based protocols over TCP.
 type textSession struct {
 	c      net.Conn
 	r      *bufio.Reader
@@ -162,7 +162,7 @@ func memcachedAnswer(r *bufio.Reader, o *op) error {
 	return err
 }
 
-// textRival is a process that speaks a protocol of lines at a port.
+// textRival returns a rival for a process that speaks a line-based protocol at a port.
 func textRival(name string, pid, port, depth int, encode func([]byte, *op) []byte, answer func(*bufio.Reader, *op) error) *rival {
 	open := func(n int) (session, error) {
 		c, err := dialSoon(port)
@@ -195,7 +195,7 @@ func textRival(name string, pid, port, depth int, encode func([]byte, *op) []byt
 	}
 }
 
-// startRedis starts a process of Redis for one of its rivals.
+// startRedis starts a Redis process for one of its rivals.
 func (b *hydraBench) startRedis(name string) (*rival, error) {
 	depth := 1
 	if name == namePipelined {

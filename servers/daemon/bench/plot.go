@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// plot draws two groups of bars for each row: how many times the base's transactions a second, and the base's processor time by the system's.
+// plot draws two groups of bars for each row: transactions a second as a multiple of the base's, and the base's
+// processor time divided by the system's.
 func plot(s *section, table [][]measured) []byte {
 	const height, bar, gap, left, top, legend, heading = 220.0, 14.0, 24.0, 46.0, 46.0, 210.0, 250.0
 	most := 1.0
@@ -52,7 +53,7 @@ func plot(s *section, table [][]measured) []byte {
 
 var colours = []string{"#777", "#2a78b5", "#3aa655", "#d1662f", "#8e5bb5", "#b5a02a", "#40a0a0", "#b54a7a", "#6a8f3a", "#3a4f8f", "#c9a27a", "#222", "#9ab"}
 
-// colour returns the same one for a system in all figures that have it.
+// colour returns the colour of a system; it is the same in all figures that have that system.
 func colour(systems []string, i int) string {
 	known := []string{socket, getPlus, getStar, locking, sends, small, smallTCP, smallSnd, hybrid, lockRing, lockSend, hybrdTCP, hybrdSnd}
 	if at := slices.Index(known, systems[i]); at >= 0 {

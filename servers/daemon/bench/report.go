@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// A section is a figure: cells by row and system.
+// A section is a figure of the report: a table of cells by row and system.
 type section struct {
 	name, file, what string
 	rows             []string
 	systems          []string
-	base             string // the system that ratios are of
+	base             string // the system to which ratios are taken
 	cell             func(row int, system string) cell
 	paper            string
 }
@@ -66,7 +66,8 @@ func (b *bench) sections() []section {
 		}, "GET+ 2.06, GET* 2.67 at 100 % reads"})
 }
 
-// measured is the median of a cell's rounds. Ratios are of the base in the same round and row, so other work on the machine weighs on both.
+// measured has the medians of a cell's rounds. Ratios are to the base in the same round and row, so that other work
+// on the machine slows both.
 type measured struct{ perSecond, micros, server, messages, reads, ratio, cheaper float64 }
 
 func median(all []result, of func(*result) float64) float64 {
@@ -78,7 +79,7 @@ func median(all []result, of func(*result) float64) float64 {
 	return list[len(list)/2]
 }
 
-// run measures a section, all its cells in each round.
+// run measures a section; each round has all cells.
 func (b *bench) run(s *section) [][]measured {
 	all := make([][][]result, len(s.rows))
 	for range b.s.rounds {
@@ -112,7 +113,7 @@ func (b *bench) run(s *section) [][]measured {
 	return table
 }
 
-// report measures everything and writes report.md and a plot for each section.
+// report measures all sections and writes report.md and a plot for each section.
 func (b *bench) report() error {
 	if err := os.MkdirAll(b.s.out, 0o755); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (b *bench) report() error {
 	return os.WriteFile(filepath.Join(b.s.out, "report.md"), []byte(out.String()), 0o644)
 }
 
-// load says how busy the machine is with other work before the run.
+// load describes how busy the machine is with other work before the run.
 func load() string {
 	b, err := os.ReadFile("/proc/loadavg")
 	words := strings.Fields(string(b))

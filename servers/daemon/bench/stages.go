@@ -20,7 +20,8 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// serveHydra is a node's process until SIGTERM: one shard, two, or two in two stages each.
+// serveHydra is the main function of a node's process, which ends at SIGTERM. The node has one shard, two shards, or
+// two shards of two stages each.
 func serveHydra(kind, addr string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -50,31 +51,32 @@ func serveHydra(kind, addr string) error {
 	return end()
 }
 
-// The pipelined execution that the paper compares with: for each shard one thread receives messages and sends answers, and another one serves.
-// Between them is a queue each way.
+// The pipelined execution to which the paper compares its own. Each shard has one thread that receives messages and
+// sends answers, and another thread that serves. Between the two threads is a queue in each direction.
 
-// stageSpin is how long a thread that finds nothing to do goes on looking, as machine's threads do.
+// stageSpin is how long a thread that finds nothing to do keeps polling, as the threads of package machine do.
 const stageSpin = 20 * time.Microsecond
 
-// A stage is a connection between the two threads: the receiving thread's end is Conn, the serving thread's a wire.Line.
+// A stage is a connection that two threads share: the receiving thread uses Conn, the serving thread uses the stage
+// as a wire.Line.
 type stage struct {
-	wire.Conn              // the receiving thread's
-	served    *stagedShard // whose line it is
+	wire.Conn              // used by the receiving thread
+	served    *stagedShard // the shard that the line belongs to
 	client    shard.Greeting
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields up to the next empty line
 	in, out []carried
 	done    error
 
-	// The serving thread's.
-	taken  []carried // of in
+	// The serving thread's fields.
+	taken  []carried // messages from in
 	next   int
-	queued bool // there is something in out since the last Flush
+	queued bool // out has messages that were added since the last Flush
 
-	sent []carried // the receiving thread's: of out, no room so far
+	sent []carried // the receiving thread's: messages from out for which the connection had no room yet
 }
 
-// carried is a message between the threads, with a body of its own.
+// carried is a message on its way between the threads, with a body of its own.
 type carried struct {
 	h    wire.Header
 	body []byte
@@ -119,13 +121,13 @@ func (s *stage) Err() error {
 
 func (s *stage) Close() error { return nil } // the receiving thread closes the connection
 
-// A stagedShard is a shard with its two threads.
+// A stagedShard is a shard and its two threads.
 type stagedShard struct {
 	shard  *shard.Shard
 	group  *wire.Group
 	read   time.Time
-	attach chan *stage // new connections, to the serving thread
-	accept chan *stage // and to the receiving one
+	attach chan *stage // new connections, for the serving thread
+	accept chan *stage // new connections, for the receiving thread
 	wake   chan struct{}
 	ended  sync.WaitGroup
 }
@@ -186,7 +188,7 @@ func serveStages(ctx context.Context, memory fabric.Domain, addr string) (end fu
 	}, nil
 }
 
-// greet makes the connection that a client asks for, and gives it to both threads of a shard.
+// greet makes the connection that a client requests and gives it to both threads of a shard.
 func greet(list []*stagedShard, in fabric.Incoming) error {
 	rest, err := wire.Hello(in)
 	var h protocol.Hello
@@ -211,7 +213,7 @@ func greet(list []*stagedShard, in fabric.Incoming) error {
 	return nil
 }
 
-// receive is the thread that takes messages and sends answers.
+// receive is the thread that receives messages and sends answers.
 func (x *stagedShard) receive(ctx context.Context) {
 	runtime.LockOSThread()
 	var conns []*stage
@@ -247,7 +249,7 @@ func (x *stagedShard) receive(ctx context.Context) {
 	}
 }
 
-// move takes what a connection has for the serving thread, and what that has for the connection.
+// move passes the connection's messages to the serving thread, and that thread's answers to the connection.
 func (s *stage) move() (worked bool) {
 	for range 16 {
 		m, ok := s.Conn.Receive()
@@ -290,7 +292,7 @@ func (x *stagedShard) wakeServer() {
 	}
 }
 
-// serve is the thread that has the shard.
+// serve is the thread that executes requests on the shard.
 func (x *stagedShard) serve(ctx context.Context) {
 	runtime.LockOSThread()
 	idle := time.Now()

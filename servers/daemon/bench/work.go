@@ -12,7 +12,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A system is one way of making transactions.
+// A system is one way to make transactions.
 type system struct {
 	name string
 	addr int // of the server: 0 shared memory, 1 TCP
@@ -58,7 +58,7 @@ func systems() []*system {
 // bench is a run.
 type bench struct {
 	s       settings
-	server  int // process
+	server  int // process ID
 	systems map[string]*system
 	failed  atomic.Pointer[error]
 }
@@ -83,7 +83,7 @@ func (b *bench) close() {
 
 func keyOf(i int) []byte { return fmt.Appendf(nil, "user%012d", i) }
 
-// load writes all records, in transactions of 4.
+// load writes all records in transactions of 4 keys.
 func (b *bench) load(x *system, size int) error {
 	v := make([]byte, b.s.value)
 	for i := 0; i < b.s.records; i += size {
@@ -98,7 +98,7 @@ func (b *bench) load(x *system, size int) error {
 	return nil
 }
 
-// A cell is what is measured: a system at work.
+// A cell is a measurement: a system and its work.
 type cell struct {
 	system string
 	size   int     // keys of a transaction
@@ -106,13 +106,13 @@ type cell struct {
 	draw   draw
 }
 
-// A result is what a cell did in a round.
+// A result has the figures of a cell in one round.
 type result struct {
 	txns, reads                  int64
 	messages, oneSided, repaired uint64
 	retries                      uint64
 	seconds                      float64
-	server, client               float64 // seconds of processor
+	server, client               float64 // processor time in seconds
 }
 
 func (r *result) perSecond() float64   { return float64(r.txns) / r.seconds }
@@ -138,7 +138,7 @@ func (b *bench) measure(c *cell, each time.Duration) (r result) {
 	return r
 }
 
-// warm has each system read all records before it is measured: pointers come with the first reads.
+// warm has each system read all records before the measurement: the first reads bring the pointers.
 func (b *bench) warm(x *system, c *cell) error {
 	for i := 0; c.reads > 0 && i < b.s.records; i += c.size {
 		var keys [][]byte
@@ -168,7 +168,7 @@ func (b *bench) work(c *cell, each time.Duration, r *result) {
 				for i := 0; i < c.size; {
 					k := c.draw.next(rnd)
 					if chosen[k] {
-						continue // a transaction has a key once
+						continue // a transaction has each key once
 					}
 					chosen[k] = true
 					keys[i] = keyOf(k)

@@ -1,7 +1,8 @@
-// Package etcdmap is package cluster on etcd: what the nodes of a cluster agree on when they are several processes.
+// Package etcdmap implements package cluster on etcd: the record on which the nodes of a cluster of several processes
+// agree.
 //
-// Every name is a key below the prefix /flashdbm/CLUSTER/. A revision is etcd's: one order for all keys. Sessions are leases that etcd's client keeps
-// alive, elections are those of etcd's client library.
+// Every name is a key below the prefix /flashdbm/CLUSTER/. A revision is etcd's revision, which orders the changes of
+// all keys. Sessions are leases that etcd's client keeps alive; elections are those of etcd's client library.
 package etcdmap
 
 import (
@@ -20,15 +21,15 @@ import (
 	"flashdbm/servers/cluster"
 )
 
-// Options say where etcd is, and which cluster is meant.
+// Options say where etcd is and which cluster is meant.
 type Options struct {
 	Endpoints []string // such as "http://10.0.0.1:2379"
 	Name      string   // of the cluster
-	User      string   // empty: etcd asks for none
+	User      string   // empty: etcd asks for no user
 	Password  string
 }
 
-// dialTimeout is how long a connection to one of the endpoints may take.
+// dialTimeout bounds how long a connection to one of the endpoints may take.
 const dialTimeout = 2 * time.Second
 
 // A Map is a cluster.Cluster.
@@ -116,7 +117,7 @@ func (m *Map) Watch(ctx context.Context, prefix string, behind uint64) <-chan cl
 		defer cancel()
 		for r := range in {
 			if r.Err() != nil {
-				return // compacted, or no leader: the caller lists anew
+				return // compacted, or no leader: the caller lists again
 			}
 			for _, e := range r.Events {
 				v := m.value(e.Kv.Key, e.Kv.Value, e.Kv.ModRevision)
@@ -191,8 +192,9 @@ func (s *session) Campaign(ctx context.Context, election string, data []byte) er
 			return s.problem(err)
 		}
 	case <-s.s.Done():
-		// Once ctx has ended, e.Campaign takes the candidate back and waits for etcd's answer without a limit. Without an answer the session ends
-		// after its time to live, and the candidate with it; the goroutine ends once etcd answers, or with the client.
+		// Once ctx has ended, e.Campaign withdraws the candidate and waits for etcd's answer without a limit. Without
+		// an answer the session ends after its time to live, and the candidate with it. The goroutine ends once etcd
+		// answers, or when the client is closed.
 		return cluster.ErrSession
 	}
 	_, err := s.Put(ctx, election, data)
@@ -207,7 +209,7 @@ func (s *session) Resign(ctx context.Context, election string) error {
 	if e == nil {
 		return nil
 	}
-	if _, err := s.m.c.Delete(ctx, s.m.prefix+election); err != nil { // while nobody else leads
+	if _, err := s.m.c.Delete(ctx, s.m.prefix+election); err != nil { // before e.Resign: until then no other session leads, so the value is this session's
 		return s.problem(err)
 	}
 	if err := e.Resign(ctx); err != nil {

@@ -16,7 +16,8 @@ import (
 	"flashdbm/servers/cluster"
 )
 
-// startEtcd starts an etcd of this process, and returns its endpoint and what stops it before the test ends.
+// startEtcd starts an etcd in this process. It returns the endpoint, and a function that stops etcd before the test
+// ends.
 func startEtcd(t *testing.T) (endpoint string, stop func()) {
 	free := func() url.URL {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,7 +109,7 @@ func TestMap(t *testing.T) {
 	assert.NotErrorIs(t, err, cluster.ErrChanged, "the outcome is unknown")
 }
 
-// TestCampaignEndsWithoutEtcd: a candidate that gives up while etcd is away is not kept waiting until etcd is back.
+// TestCampaignEndsWithoutEtcd: a candidate that gives up while etcd is away does not wait until etcd is back.
 func TestCampaignEndsWithoutEtcd(t *testing.T) {
 	at, stopEtcd := startEtcd(t)
 	m, err := Open(Options{Endpoints: []string{at}, Name: "one"})

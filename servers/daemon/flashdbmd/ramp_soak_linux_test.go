@@ -44,7 +44,7 @@ func doomedClient(t *testing.T, addrs []string) bool {
 	go func() {
 		for r := rand.New(rand.NewPCG(rand.Uint64(), 1)); ; {
 			before := w.puts.Load()
-			if w.write(c, r); w.puts.Load() == before { // it has lost its partitions
+			if w.write(c, r); w.puts.Load() == before { // the client has lost its partitions
 				failed <- ramp.ErrUnavailable
 				return
 			}
