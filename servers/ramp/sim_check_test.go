@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// A checker looks at what transactions have seen. Every value names the transaction that wrote it, and through it the other keys and values of
-// that. It finds
+// A checker checks what transactions have seen. Every value names the transaction that wrote it, and so the other
+// keys and values of that transaction. The checker finds
 //
 //	fractured reads    a version of a transaction, and an older version of another key that the transaction wrote
 //	lost writes        an older version than one that was acknowledged before the read began
-//	hidden writes      a write that is older than one that was acknowledged before it began
-//	repeated writes    a transaction with two timestamps, or two with one for the same key
-//	failed writes      a transaction that was seen, though its client was told that nothing was written
-//	other values       what nobody has written, or half of it
+//	hidden writes      a write that is older than a write of the same key that was acknowledged before it began
+//	repeated writes    a transaction with two timestamps, or two transactions with one timestamp for the same key
+//	failed writes      a transaction that was seen, although its client was told that nothing was written
+//	other values       a value that no transaction has written, or a part of a value
 type checker struct {
 	m      *simulation
 	puts   []*simPut
-	acked  map[string]Timestamp // by key: the newest that was acknowledged
+	acked  map[string]Timestamp // by key: the newest acknowledged version
 	writer map[string]*simPut   // by key and timestamp
-	lost   int                  // how often what was acknowledged may have been lost
+	lost   int                  // number of crashes that may have lost acknowledged writes
 }
 
 type simPut struct {
@@ -30,22 +30,22 @@ type simPut struct {
 	keys   [][]byte
 	remove []bool
 	size   int
-	ts     Timestamp // as acknowledged, or as seen
-	failed error     // that says that nothing was written
+	ts     Timestamp // from the acknowledgement, or from a read that has seen it
+	failed error     // the error that told the client that nothing was written
 	after  map[string]Timestamp
 }
 
 type simGet struct {
 	keys  [][]byte
 	least []Timestamp
-	lost  int // the checker's, when it began
+	lost  int // checker.lost when the read began
 }
 
 func (c *checker) init(m *simulation) {
 	c.m, c.acked, c.writer = m, map[string]Timestamp{}, map[string]*simPut{}
 }
 
-// forget is called when what was acknowledged may be lost: in async mode, at a crash.
+// forget is called when acknowledged writes may be lost: at a crash in async mode.
 func (c *checker) forget() {
 	clear(c.acked)
 	clear(c.writer)
@@ -61,7 +61,7 @@ func (c *checker) newPut(keys [][]byte) *simPut {
 	x := &simPut{number: len(c.puts), keys: keys, after: map[string]Timestamp{}}
 	x.size = c.m.rand(60)
 	switch {
-	case c.m.small && c.m.rand(2) == 0: // so that memory does not hold all keys
+	case c.m.small && c.m.rand(2) == 0: // large values, so that memory does not hold all keys
 		x.size = c.m.rand(8000)
 	case c.m.rand(10) == 0:
 		x.size = c.m.rand(3000)
@@ -85,7 +85,7 @@ func (x *simPut) value(key []byte) []byte {
 	return []byte(fmt.Sprintf("%d %s %s", x.number, key, strings.Repeat(string(rune('a'+x.number%26)), x.size)))
 }
 
-// removes reports what the transaction does to a key.
+// removes reports whether the transaction writes a key, and whether it removes that key.
 func (x *simPut) removes(key []byte) (wrote, removed bool) {
 	i := slices.IndexFunc(x.keys, func(k []byte) bool { return bytes.Equal(k, key) })
 	return i >= 0, i >= 0 && x.remove[i]
@@ -116,7 +116,7 @@ func (c *checker) failed(x *simPut) {
 	}
 }
 
-// dated notes the timestamp of a transaction.
+// dated notes the timestamp of a transaction, and checks that it is the only one of the transaction and of its keys.
 func (c *checker) dated(x *simPut, ts Timestamp) {
 	if x.ts != 0 && x.ts != ts {
 		c.m.violation("put %s has timestamps %v and %v", x, x.ts, ts)
@@ -173,8 +173,8 @@ func (c *checker) getDone(x *simGet, values []Value) {
 	}
 }
 
-// removed reports whether a transaction that may have happened removes the key after a timestamp, or at it: then the partition may have forgotten the
-// version.
+// removed reports whether a transaction that may have happened removes the key at the timestamp or after it. If so,
+// the partition may have forgotten the version.
 func (c *checker) removed(key []byte, ts Timestamp) bool {
 	return slices.ContainsFunc(c.puts, func(p *simPut) bool {
 		_, r := p.removes(key)

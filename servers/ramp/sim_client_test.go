@@ -12,18 +12,19 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A simLink carries messages between a client and a partition, in order, each way with delays. A message under way is lost with the link.
+// A simLink carries messages between a client and a partition, in order, with a delay in each direction. Messages
+// under way are lost with the link.
 type simLink struct {
 	m    *simulation
 	x    *simPartition
 	c    *simClient
 	life int  // of the partition
 	dead bool // the partition's life has ended
-	quit bool // the client has given it up
-	left bool // the partition knows that
+	quit bool // the client has given the link up
+	left bool // the partition knows that the client has given the link up
 	err  error
 	at   [2]time.Duration
-	line [2][]lineMessage // that have come as far as a cut
+	line [2][]lineMessage // messages that have travelled, and wait if a cut lasts
 }
 
 type lineMessage struct {
@@ -34,7 +35,7 @@ type lineMessage struct {
 // An end is one end of a link.
 type end struct {
 	*simLink
-	way    int // 0: the client's, sends to the partition
+	way    int // 0: the client's end, which sends to the partition
 	in     []wire.Message
 	out    []wire.Message
 	refuse int
@@ -77,7 +78,8 @@ func (e *end) Flush() {
 	e.out = nil
 }
 
-// pass gives the other end what has come, or loses the link if a cut lasts.
+// pass gives the other end the messages that have travelled. While a cut lasts it tries again; after a second it
+// loses the link.
 func (e *end) pass() {
 	m := e.m
 	from, to := e.c.n, e.x.host
@@ -123,20 +125,22 @@ func (e *end) Err() error {
 	return e.err
 }
 
-// Close is the client's, or the partition's when the link has ended. What the client has sent may still arrive.
+// Close closes the client's end, or the partition's end after the link has ended. Messages that the client has sent
+// may still arrive.
 func (e *end) Close() error {
 	if e.way == 0 && !e.quit {
 		e.quit = true
 		e.m.w.After(e.m.upTo(60*time.Millisecond), e.leave)
 	}
-	if e.way == 1 && e.err == nil { // the partition serves no more
+	if e.way == 1 && e.err == nil { // the partition no longer serves
 		e.dead = true
 		e.m.w.After(e.m.upTo(60*time.Millisecond), func() { e.err = wire.ErrClosed })
 	}
 	return nil
 }
 
-// attach gives the partition the link: its thread may come to that long after the client was welcomed, and find what the client has sent meanwhile.
+// attach gives the partition the link. The partition's thread may take it long after the client was welcomed, and
+// then finds what the client has sent meanwhile.
 func (e *end) attach(g partition.Greeting) {
 	switch {
 	case e.dead || e.x.life != e.life:
@@ -148,7 +152,8 @@ func (e *end) attach(g partition.Greeting) {
 	}
 }
 
-// leave tells the partition that the client has given the link up. Behind a cut, and while its node is stopped, the partition does not hear of it.
+// leave tells the partition that the client has given the link up. During a cut, and while the partition's node is
+// stopped, the partition does not learn it.
 func (l *simLink) leave() {
 	if m := l.m; !l.dead && (!l.x.host.Running() || !m.w.Reaches(l.c.n, l.x.host)) {
 		m.w.After(time.Millisecond+m.upTo(60*time.Millisecond), l.leave)
@@ -158,7 +163,7 @@ func (l *simLink) leave() {
 	l.x.wake()
 }
 
-// A simClient is a client's engine with some transactions under way at a time.
+// A simClient is a client's engine with several transactions under way at a time.
 type simClient struct {
 	m      *simulation
 	id     int
@@ -169,12 +174,12 @@ type simClient struct {
 	land   *landing
 	busy   int
 	lanes  int
-	left   int // transactions
+	left   int // transactions that it has yet to begin
 	next   time.Time
 	reads  []*simReader
 }
 
-// A simReader Reads by an endpoint of the simulated fabric.
+// A simReader makes Reads through an endpoint of the simulated fabric.
 type simReader struct{ ep fabric.Endpoint }
 
 func (r *simReader) Reads(local fabric.Region, ops []wire.ReadOp) (int, error) {
@@ -189,7 +194,8 @@ func (r *simReader) Reads(local fabric.Region, ops []wire.ReadOp) (int, error) {
 	return n, err
 }
 
-// limit is how long a client tries: mostly shorter than it takes a table to come again after all of its nodes have ended, and now and then longer.
+// limit is how long a client tries. That is mostly shorter than a table needs to serve again after all of its nodes
+// have ended, and sometimes longer.
 func (m *simulation) limit() int64 {
 	if m.nodes != nil && m.mode == partition.Async && m.rand(3) == 0 {
 		return int64(12 * time.Second)
@@ -219,14 +225,14 @@ func (m *simulation) addClient() *simClient {
 	return c
 }
 
-// setDate makes the node's date about right.
+// setDate sets the node's date to within 2 seconds of the right one.
 func (m *simulation) setDate(n *sim.Node) {
 	n.JumpWall(time.Unix(1.5e9, 0).Add(m.w.Now()).Sub(n.Wall()) + m.upTo(2*time.Second))
 }
 
 func (c *simClient) wake() { c.thread.Wake() }
 
-// die ends the client in the middle of what it does. Another one takes its place.
+// die ends the client in the middle of its transactions. Another client takes its place.
 func (c *simClient) die() {
 	if !c.n.Alive() || c.m.over {
 		return
@@ -243,7 +249,8 @@ func (c *simClient) die() {
 	c.m.addClient()
 }
 
-// lose ends one of the client's connections. It makes another one, and sends what was not answered again.
+// lose ends one of the client's connections. The client connects again and repeats the requests that were not
+// answered.
 func (c *simClient) lose() {
 	if l := c.e.links[c.m.rand(len(c.e.links))]; c.n.Running() && l.conn != nil {
 		c.m.say("client %d loses its connection to partition %d", c.id, l.number)
@@ -328,7 +335,7 @@ func (c *simClient) dial(l *link) {
 	})
 }
 
-// server returns who may serve a partition, as clients believe.
+// server returns a member that clients believe to serve the partition.
 func (m *simulation) server(number uint32) *simPartition {
 	if m.nodes != nil {
 		return m.nodes.server(number)
@@ -398,7 +405,7 @@ func said(values []Value) (s string) {
 	return s
 }
 
-// lastRead reads all keys, again and again until it succeeds.
+// lastRead reads all keys, and repeats the read until it succeeds.
 func (c *simClient) lastRead() {
 	c.left, c.busy = 0, 1
 	x := c.m.check.newGet(c.m.keys)
@@ -412,7 +419,7 @@ func (c *simClient) lastRead() {
 	c.wake()
 }
 
-// pick returns some keys, in any order.
+// pick returns some of the keys, in any order.
 func (c *simClient) pick() [][]byte {
 	m := c.m
 	n := 1 + m.rand(min(len(m.keys), 8))

@@ -9,16 +9,17 @@ import (
 	"flashdbm/servers/store"
 )
 
-// simFile is a store.File whose crashes keep some prefix of the transactions that were applied, with all that were synced.
+// simFile is a store.File. A crash keeps a prefix of the transactions that were applied, which has at least all that
+// were synced.
 type simFile struct {
 	m       *simulation
 	rows    map[string][]byte // as applied
 	state   store.State
 	base    map[string][]byte // as synced
 	synced  store.State
-	batches []simBatch // applied, not synced
+	batches []simBatch // applied and not synced
 	full    bool
-	loose   bool // entries of a copy have the number of the one that it began behind
+	loose   bool // entries need not follow each other: those of a copy have the number of the entry after which the copy began
 }
 
 type simBatch struct {

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// simNodes are three nodes that have all partitions of a table, each a member of each one's replicas; and what they agree on.
+// simNodes are three nodes, and the record on which they agree. Each node has a replica of every partition of a
+// table.
 type simNodes struct {
 	m       *simulation
 	etcd    *sim.Node
@@ -25,33 +26,33 @@ type simNodes struct {
 	tables  []*replicatest.Agreement // by partition
 	members [][]*simMember           // by partition and node
 	mode    replica.Mode
-	forgets bool        // files are in memory: a life begins with nothing
-	served  []time.Time // by partition: when it was served last
+	forgets bool        // files are in memory: each life begins without records
+	served  []time.Time // by partition: when it last served
 	kills   int
 	copies  int
 	cuts    int
-	revived int // partitions that have lost their whole set
-	cycled  int // how often all nodes were ended, so that they could
+	revived int // how often a partition whose whole set was lost was revived
+	cycled  int // how often the user ended all nodes, so that partitions could be revived
 }
 
-// A simMember is a node's replica of a partition, life after life.
+// A simMember is a node's replica of a partition in all its lives.
 type simMember struct {
 	simPartition
 	seat    *replicatest.Seat
 	name    string // in records
 	files   simFiles
-	found   store.State   // of the file, when the life began
-	told    uint64        // entries that it has told to be durable while it reigned,
-	checked uint64        // as of this revision of the record
-	shown   uint64        // entries that it has counted as committed while it reigned
-	passed  time.Duration // until when clients may rely on the tenure that it has passed on
-	slept   bool          // its clock has stood still, which it has not noticed yet
+	found   store.State   // of the file when the life began
+	told    uint64        // newest entry that it has reported as durable while it reigned,
+	checked uint64        // checked against this revision of the record
+	shown   uint64        // newest entry that it has counted as committed while it reigned
+	passed  time.Duration // until when clients may rely on the tenure that it has granted them, in time of the world
+	slept   bool          // its clock has stood still since its last step
 }
 
-// simFiles are a replica's file, and what a copy will put in its place.
+// simFiles are a replica's file, and the file of a copy that will replace it.
 type simFiles struct{ kept, copy *simFile }
 
-// What the log and the rings have: a few dozen entries.
+// simRing is the size of the log and of the rings, in bytes: room for a few dozen entries.
 const simRing = 32 << 10
 
 func newNodesSimulation(seed uint64) *simulation {
@@ -62,7 +63,7 @@ func newNodesSimulation(seed uint64) *simulation {
 	if m.rand(3) == 0 {
 		m.alg = Algorithm(1 + m.rand(2))
 	}
-	m.locks = m.alg == Fast && !m.small && m.rand(6) == 0 // what is locked at a partition has to fit into its memory
+	m.locks = m.alg == Fast && !m.small && m.rand(6) == 0 // all that is locked at a partition has to fit into its memory
 	n.mode = replica.Synced
 	if m.rand(2) == 0 {
 		m.mode, n.mode, n.forgets = partition.Async, replica.Mode(m.rand(2)), m.rand(3) == 0
@@ -113,7 +114,7 @@ func (m *simulation) newFile() *simFile {
 	return &simFile{m: m, rows: map[string][]byte{}, base: map[string][]byte{}, loose: true}
 }
 
-// rename begins a life of its own name, if what the last one had acknowledged need not be in its file.
+// rename begins a new life. The life has a name of its own if the file may lack what the last life has acknowledged.
 func (x *simMember) rename() {
 	x.life++
 	x.name = x.host.Name()
@@ -122,7 +123,7 @@ func (x *simMember) rename() {
 	}
 }
 
-// begin begins a life, which has its name. ended is the term that the record has.
+// begin begins a life under the member's present name. ended is the term of the record.
 func (x *simMember) begin(ended uint64) {
 	m := x.m
 	x.threads, x.links, x.member, x.shown, x.told, x.slept = nil, nil, nil, 0, 0, false
@@ -180,7 +181,7 @@ func (x *simMember) begin(ended uint64) {
 		m.violation("listen: %v", err)
 		return
 	}
-	l, err := d.Listen(life) // for clients' Reads
+	l, err := d.Listen(life) // for Reads of clients
 	if err != nil {
 		m.violation("listen: %v", err)
 		return
@@ -204,13 +205,18 @@ func (x *simMember) step(now time.Time) (bool, time.Time) {
 	if worked {
 		return true, time.Time{}
 	}
-	if m.over { // nothing goes wrong any more, and there is time
+	if m.over { // no fault happens any more, and there is time
 		return false, now.Add(10*time.Millisecond + m.upTo(40*time.Millisecond))
 	}
 	return false, now.Add(1 + m.upTo(min(x.member.IdleFor(), time.Millisecond<<m.rand(6))))
 }
 
-// look checks what holds between any two steps.
+// look checks the invariants that hold between any two steps:
+//
+//  1. In sync mode, an entry that a reign counts as committed is synced in the files of all members of the record.
+//  2. In every mode, the same holds for an entry that a reign of the record's term reports as durable.
+//  3. While a member serves and has tenure, no other member of the partition has tenure, and no client may still rely
+//     on the tenure of another member.
 func (x *simMember) look() {
 	m := x.m
 	r := x.member.Reign()
@@ -233,7 +239,7 @@ func (x *simMember) look() {
 		m.nodes.served[x.number] = time.Time{}.Add(m.w.Now())
 	}
 	mono := x.host.Now().UnixNano()
-	if !r.Yields() && !x.slept && r.TenureEnd() > mono { // clients count from when they asked, which was before that
+	if !r.Yields() && !x.slept && r.TenureEnd() > mono { // a client counts its tenure from its request, which was earlier than this step
 		x.passed = max(x.passed, m.w.Now()+time.Duration(r.TenureEnd()-mono))
 	}
 	if !r.Serving() || x.slept || r.TenureEnd() <= mono {
@@ -250,7 +256,7 @@ func (x *simMember) look() {
 	}
 }
 
-// synced checks that all members of the record have an entry in their files, as one of them may be all that is left.
+// synced checks that all members of the record have synced an entry: any one of them may become the only one left.
 func (x *simMember) synced(rec *replica.Record, seq uint64, what string) {
 	for _, y := range x.m.nodes.members[x.number] {
 		if y.member != nil && rec.Has(y.name) && y.files.kept.synced.Seq < seq {
@@ -259,7 +265,7 @@ func (x *simMember) synced(rec *replica.Record, seq uint64, what string) {
 	}
 }
 
-// server returns a member of the partition: mostly the primary.
+// server returns a member of the partition, mostly the primary.
 func (n *simNodes) server(number uint32) *simPartition {
 	for _, x := range n.members[number] {
 		if x.name == n.tables[number].Record.Primary && n.m.rand(4) > 0 {
@@ -269,7 +275,7 @@ func (n *simNodes) server(number uint32) *simPartition {
 	return &n.members[number][n.m.rand(3)].simPartition
 }
 
-// tell carries a note to the primary of a partition, or to one that was it, or loses it.
+// tell carries a note to a member of a partition, mostly the primary, or loses the note.
 func (n *simNodes) tell(from *simPartition, to uint32, note partition.Note) {
 	m := n.m
 	if m.rand(20) == 0 {
@@ -292,7 +298,7 @@ func (n *simNodes) tell(from *simPartition, to uint32, note partition.Note) {
 	})
 }
 
-// kill ends a node's process. It comes again.
+// kill ends a node's process, which starts again within 1.5 s.
 func (n *simNodes) kill(i int) {
 	m, host := n.m, n.hosts[i]
 	if !host.Alive() {
@@ -328,7 +334,7 @@ func (n *simNodes) kill(i int) {
 	})
 }
 
-// restart begins a member's next life once the record could be read.
+// restart begins a member's next life once the member could read the record.
 func (n *simNodes) restart(x *simMember) {
 	life := x.life
 	var again func()
@@ -350,7 +356,7 @@ func (n *simNodes) restart(x *simMember) {
 	again()
 }
 
-// trouble happens now and then.
+// trouble causes one fault, and calls itself again after a while.
 func (n *simNodes) trouble() {
 	m := n.m
 	if m.over || m.bad != "" {
@@ -402,7 +408,7 @@ func (n *simNodes) trouble() {
 			m.w.After(m.upTo(3*time.Second), c.n.Resume)
 		}
 	case 9:
-		if d := m.upTo(10*time.Second) - 5*time.Second; !n.members[0][i].slept { // nobody sets the date of a machine that is suspended
+		if d := m.upTo(10*time.Second) - 5*time.Second; !n.members[0][i].slept { // nobody sets the date of a suspended machine
 			m.say("%s's date is set by %v", host.Name(), d)
 			host.JumpWall(d)
 		}
@@ -413,7 +419,7 @@ func (n *simNodes) trouble() {
 	}
 }
 
-// cut has messages and Reads get lost from one node or client to another, for a while.
+// cut loses messages and Reads from one node or client to another for a while, often in both directions.
 func (n *simNodes) cut() {
 	m := n.m
 	ends := append([]*sim.Node{n.etcd}, n.hosts...)
@@ -436,10 +442,12 @@ func (n *simNodes) cut() {
 	})
 }
 
-// lookEvery is how often the end of a run looks whether it may go on: to look at each event is a sixth of all that a seed costs.
+// lookEvery is how often the end of a run checks its condition. Checking it at each event took a sixth of the time of
+// a seed.
 const lookEvery = time.Millisecond
 
-// run lets the clients work, and trouble happen, and looks what is left at the end.
+// run lets the clients work while faults happen. Then it ends the faults, and checks that every client gets its
+// answers, that nothing stays prepared, and that a last read of all keys succeeds.
 func (n *simNodes) run() string {
 	m := n.m
 	m.w.After(time.Second+m.upTo(2*time.Second), n.trouble)
@@ -497,7 +505,7 @@ func (n *simNodes) run() string {
 	return m.bad
 }
 
-// clean reports whether each partition has a primary that serves, and holds nothing but the newest versions.
+// clean reports whether each partition has a primary that serves, and the partitions hold only the newest versions.
 func (n *simNodes) clean() bool {
 	for p, list := range n.members {
 		clean := false
@@ -515,7 +523,8 @@ func (n *simNodes) clean() bool {
 	return true
 }
 
-// TestNodesSimulation runs 30 seeds, or what the flags ask for. A failure names the one line that plays it again.
+// TestNodesSimulation runs 30 seeds, or those that the flags name. A failure prints the line that runs its seed
+// again.
 func TestNodesSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
 	if runs == 0 && limit == 0 {

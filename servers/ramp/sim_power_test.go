@@ -10,7 +10,7 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// power ends all nodes.
+// power ends all nodes at once.
 func (n *simNodes) power() {
 	n.m.say("the power fails")
 	for i := range n.hosts {
@@ -18,7 +18,8 @@ func (n *simNodes) power() {
 	}
 }
 
-// survivor returns the member whose file has most of a partition, if the whole set of the record is gone and all of its nodes are back.
+// survivor returns the member whose file has the most entries of a partition. It returns nil unless the whole set of
+// the record is lost and all nodes of that set are back.
 func (n *simNodes) survivor(p int) *simMember {
 	rec := &n.tables[p].Record
 	var best *simMember
@@ -35,8 +36,9 @@ func (n *simNodes) survivor(p int) *simMember {
 	return best
 }
 
-// revive begins the next life of the table, as package membership does: see revives. Where the nodes of a partition are back, and those of another one have
-// never been away, the user ends all.
+// revive begins the next life of the table, as package membership does: see revives. If one partition has lost its
+// set and another has not, they cannot begin the next life together: once the first has not served for 5 s, the user
+// ends all nodes.
 func (n *simNodes) revive() {
 	m := n.m
 	if m.bad != "" || m.mode == partition.Sync {

@@ -24,8 +24,9 @@ var (
 	simLog  = flag.Bool("sim.log", false, "tell what happens")
 )
 
-// A simulation is a table of two or three partitions with its clients, as a seed decides: the partitions, the client's engine and the store are
-// those that run elsewhere, only messages and files are simulated. The check of a transaction is in sim_check_test.go.
+// A simulation is a table of two or three partitions and its clients, all determined by a seed. The partitions, the
+// client's engine and the store are the real ones; only messages and files are simulated. sim_check_test.go has the
+// checks of transactions.
 type simulation struct {
 	w          *sim.World
 	seed       uint64
@@ -33,16 +34,16 @@ type simulation struct {
 	mode       partition.Durability
 	alg        Algorithm
 	locks      bool // two-phase locking
-	apart      bool // each partition is on a node of its own
-	small      bool // memory for few keys only
-	alike      bool // clients have the same number and clocks that tick four times a second, so that they draw the same timestamps
+	apart      bool // each partition has a node of its own
+	small      bool // memory holds a few keys only
+	alike      bool // clients have the same number, and clocks that tick four times a second, so that they draw the same timestamps
 	circle     *circle.Circle
 	keys       [][]byte
 	partitions []*simPartition
-	parts      int       // how many partitions there are
+	parts      int       // number of partitions
 	nodes      *simNodes // nil: partitions have no replicas
 	clients    []*simClient
-	ahead      map[*sim.Node]int64 // what partitions have asked for as the date of their node, as in package machine
+	ahead      map[*sim.Node]int64 // by node: how far its date is ahead because partitions have asked for it, as in package machine
 	check      checker
 	counts     simCounts
 	over       bool
@@ -81,7 +82,7 @@ func newSimulation(seed uint64) *simulation {
 	}
 	m.apart = m.mode != partition.Async && m.rand(2) == 0
 	m.small, m.alike = m.rand(3) == 0, m.rand(4) == 0
-	m.locks = m.alg == Fast && !m.small && m.rand(6) == 0 // what is locked at a partition has to fit into its memory
+	m.locks = m.alg == Fast && !m.small && m.rand(6) == 0 // all that is locked at a partition has to fit into its memory
 	n := 2 + m.rand(2)
 	var ids []uint32
 	for i := range n {
@@ -89,7 +90,7 @@ func newSimulation(seed uint64) *simulation {
 	}
 	m.parts, m.circle = n, circle.New(seed, ids)
 	keys := 4 + m.rand(5)
-	if m.small { // so many that some are not written for seconds, and can be evicted
+	if m.small { // enough keys that some are not written for seconds, and can be evicted
 		keys = 10 + m.rand(30)
 	}
 	for i := range keys {
@@ -113,11 +114,11 @@ func newSimulation(seed uint64) *simulation {
 	return m
 }
 
-// A simPartition is a partition, life after life.
+// A simPartition is a partition in all its lives.
 type simPartition struct {
 	m       *simulation
-	member  *partition.Member // one of several replicas, in the place of p
-	slot    int               // which of them
+	member  *partition.Member // one of several replicas; set instead of p
+	slot    int               // which replica
 	number  uint32
 	host    *sim.Node
 	life    int
@@ -206,7 +207,7 @@ func (x *simPartition) start() {
 	}
 }
 
-// options are those of a life, but for its file.
+// options returns the options of a life, without its file.
 func (x *simPartition) options() partition.Options {
 	m := x.m
 	o := partition.Options{
@@ -227,12 +228,12 @@ func (x *simPartition) options() partition.Options {
 	return o
 }
 
-// drive steps a store as long as it is the partition's.
+// drive steps a store while it is the partition's store.
 func (x *simPartition) drive(st *store.Store) {
 	m := x.m
 	for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
 		if i == 3 && m.nodes == nil {
-			continue // nobody loads
+			continue // a partition without replicas loads nothing
 		}
 		slow := []int{4, 6, 9, 8}[i]
 		x.threads = append(x.threads, x.host.Go("store", func(now time.Time) (bool, time.Time) {
@@ -251,8 +252,9 @@ func (x *simPartition) drive(st *store.Store) {
 	}
 }
 
-// idle is the longest sleep of a thread that has found nothing to do. At the end of a run nothing goes wrong any more, and what is left takes seconds: more than half
-// of the steps of a run were those of threads that looked in vain then.
+// idle is the longest sleep of a thread that has found nothing to do. At the end of a run no fault happens any more,
+// and the rest takes seconds. With the short sleep, more than half of the steps of a run were those of threads that
+// found nothing to do there.
 func (m *simulation) idle() time.Duration {
 	if m.over {
 		return 200 * time.Millisecond
@@ -266,7 +268,7 @@ func (x *simPartition) wake() {
 	}
 }
 
-// tell carries a note to another partition, or loses it.
+// tell carries a note to another partition, or loses the note.
 func (x *simPartition) tell(to uint32, n partition.Note) {
 	m := x.m
 	if m.nodes != nil {
@@ -289,7 +291,7 @@ func (x *simPartition) tell(to uint32, n partition.Note) {
 	})
 }
 
-// crash ends the process of a partition, and of those beside it.
+// crash ends the process of a partition, and with it the other partitions of that process.
 func (m *simulation) crash(x *simPartition) {
 	host := x.host
 	if !host.Alive() || m.mode == partition.Memory {
@@ -309,7 +311,7 @@ func (m *simulation) crash(x *simPartition) {
 		}
 		ended = append(ended, y)
 		m.addStats(y.p)
-		y.life++ // notes on their way arrive nowhere
+		y.life++ // notes under way do not arrive
 		for _, l := range y.links {
 			l.dead = true
 			m.w.After(m.upTo(time.Second), func() { l.err = fabric.ErrPeer })
@@ -333,7 +335,8 @@ func (m *simulation) addStats(p interface{ Stats() partition.Stats }) {
 	m.counts.fetches += int(s.Fetches)
 }
 
-// run lets the clients work, and trouble happen, and looks what is left at the end.
+// run lets the clients work while faults happen. Then it ends the faults, and checks that every client gets its
+// answers, that nothing stays prepared, and that a last read of all keys succeeds.
 func (m *simulation) run() string {
 	var trouble func()
 	trouble = func() {
@@ -405,7 +408,7 @@ func (m *simulation) run() string {
 	return m.bad
 }
 
-// clean reports whether the partitions hold nothing but the newest versions.
+// clean reports whether the partitions hold only the newest versions.
 func (m *simulation) clean() bool {
 	for _, x := range m.partitions {
 		if !x.host.Alive() {
@@ -423,7 +426,7 @@ func (m *simulation) clean() bool {
 	return true
 }
 
-// TestSimulation runs 90 seeds, or what the flags ask for. A failure names the one line that plays it again.
+// TestSimulation runs 90 seeds, or those that the flags name. A failure prints the line that runs its seed again.
 func TestSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
 	if runs == 0 && limit == 0 {
@@ -444,7 +447,7 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("%d seeds: %+v", n, all)
 	if n < 50 {
-		return // so few need not have all of it
+		return // with few seeds some of these may not happen
 	}
 	require.Positive(t, all.oneSided)
 	require.Positive(t, all.repaired)
