@@ -14,22 +14,22 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A simLink carries messages between a client and the shard, in order, each way with delays. The client may give it up while the shard still
-// reads what is on it.
+// A simLink carries messages between a client and the shard, in order, with a delay in each direction. The client may
+// give the link up while the shard still reads from it.
 type simLink struct {
 	m      *simulation
 	c      *simClient
 	life   int
-	dead   bool // both ends are told nothing any more
-	quit   bool // the client does not listen
+	dead   bool // neither end gets anything any more
+	quit   bool // the client has given the link up
 	err    error
 	in     []wire.Message // arrived at the shard
 	out    []wire.Message // not flushed
 	at     [2]time.Duration
-	refuse int // Begin says ErrAgain so many times
+	refuse int // number of calls of Begin that will return ErrAgain
 }
 
-// deliver calls do once a message has travelled; messages of one direction keep their order.
+// deliver calls do once a message has travelled. Messages of one direction keep their order.
 func (l *simLink) deliver(way int, do func()) {
 	at := max(l.at[way], l.m.w.Now()+l.m.w.Delay())
 	l.at[way] = at
@@ -82,7 +82,7 @@ func (l *simLink) Receive() (msg wire.Message, ok bool) {
 func (l *simLink) Err() error   { return l.err }
 func (l *simLink) Close() error { return nil }
 
-// send is the client's: the message arrives at the shard as long as this life of it goes on.
+// send sends a message of the client. It arrives at the shard if this life of the shard still goes on then.
 func (l *simLink) send(msg wire.Message) {
 	if l.c.once {
 		l.in = append(l.in, msg)
@@ -103,12 +103,12 @@ type simPointer struct {
 	version uint64
 	expiry  uint64
 	key     fabric.Key
-	lease   time.Time // of the client's clock
+	lease   time.Time // in time of the client's clock
 	tenure  time.Time
 }
 
-// A simClient has some operations under way at a time, one for each lane. One that is in the node's process (once) loses no message, asks once,
-// and loses what is under way when the node's life ends.
+// A simClient has several operations under way at a time, one in each lane. A client in the node's process (once)
+// loses no message and sends each request once; its operations under way are lost when the node's life ends.
 type simClient struct {
 	m       *simulation
 	once    bool
@@ -143,10 +143,10 @@ type simLane struct {
 	q      protocol.Request
 	id     uint64 // of the request
 	sent   time.Time
-	sentAt int64 // the same by the server's clock
+	sentAt int64 // sent, in time of the server's clock
 	first  time.Time
-	again  time.Time // when it is sent anew
-	rest   time.Time // nothing is begun before
+	again  time.Time // when the request is sent again
+	rest   time.Time // no operation begins before this time
 	read   *simRead
 	mayUse bool
 }
@@ -182,7 +182,7 @@ func (c *simClient) busy() bool {
 	return false
 }
 
-// leave records what has no answer, GETs apart: they tell nothing then.
+// leave records operations without an answer, except GETs, which say nothing without one.
 func (c *simClient) leave() {
 	for _, l := range c.lanes {
 		if l.busy && l.c.kind == "get" {
@@ -231,12 +231,12 @@ func (c *simClient) step(now time.Time) (bool, time.Time) {
 	return false, next
 }
 
-// patience is how long the client waits for an answer.
+// patience draws how long the client waits for an answer.
 func (c *simClient) patience() time.Duration {
 	return time.Duration(c.m.rand(int(20*time.Millisecond)<<c.m.rand(5))) + 50*time.Microsecond
 }
 
-// reconnect gives the link up and sends all that is under way on a new one.
+// reconnect gives the link up and sends all requests under way again on a new link.
 func (c *simClient) reconnect(now time.Time) {
 	m := c.m
 	if old := c.link; old != nil {
@@ -263,8 +263,8 @@ func (c *simClient) reconnect(now time.Time) {
 	}
 }
 
-// join connects a client of the node's process to this life of the shard. What was under way in the last one has no answer, but for those
-// that have arrived.
+// join connects a client of the node's process to this life of the shard. Operations that were under way in the last
+// life have no answer, unless it has arrived already.
 func (c *simClient) join() bool {
 	m := c.m
 	if c.link != nil {
@@ -308,7 +308,7 @@ func (c *simClient) send(now time.Time, l *simLane) {
 	}
 	h := wire.Header{Op: uint8(l.q.Op), Flags: uint8(l.q.Flags), Request: l.id}
 	body := l.q.AppendBody(nil)
-	if l.q.Op.IsWrite() && !c.once && c.m.rand(6) == 0 { // the same as a part of a batch
+	if l.q.Op.IsWrite() && !c.once && c.m.rand(6) == 0 { // the same request as a part of a batch
 		start := 0
 		b := protocol.AppendPart(nil, l.q.Op, l.q.Flags, 0)
 		body = protocol.EndPart(append(b, body...), start)
@@ -378,7 +378,7 @@ func (c *simClient) start(now time.Time, l *simLane) {
 		l.c.kind, l.c.delta, l.q.Op = "add", int64(1+m.rand(5)), protocol.OpAdd
 		l.q.Operand = uint64(l.c.delta)
 	}
-	if l.q.Value != nil && m.rand(8) == 0 { // a manifest, of a value whose chunks nobody has written
+	if l.q.Value != nil && m.rand(8) == 0 { // a manifest of a value whose chunks no client has written
 		large := protocol.Manifest{Size: protocol.MaxValue + 1}
 		copy(large.ID[:], l.c.value+" ")
 		l.q.ItemFlags, l.q.Value = protocol.ItemManifest, large.Append(nil)
@@ -386,7 +386,7 @@ func (c *simClient) start(now time.Time, l *simLane) {
 	if l.q.Op.IsWrite() {
 		l.q.Number = c.next
 		c.next++
-		l.c.expiry = l.c.expiry || m.shard.o.Evict // what is evicted in memory mode vanishes like what expires
+		l.c.expiry = l.c.expiry || m.shard.o.Evict // an evicted value vanishes as an expired one does
 	}
 	m.say("client %d lane %d: %+v number %d", c.id, l.n, l.c, l.q.Number)
 	if l.c.kind == "get" && c.tryRead(now, l) {
@@ -399,7 +399,7 @@ func (c *simClient) start(now time.Time, l *simLane) {
 	c.send(now, l)
 }
 
-// tryRead posts a Read if there is a pointer that may be used.
+// tryRead posts a Read if the client has a pointer that is still valid.
 func (c *simClient) tryRead(now time.Time, l *simLane) bool {
 	m := c.m
 	from := l.c.key
@@ -446,7 +446,8 @@ func (c *simClient) dial() {
 	})
 }
 
-// watch notes when the place is not the pointer's item any more. It is called when the Read is posted, and after each step of the shard.
+// watch notes when the place no longer has the pointer's item. It is called when the Read is posted, and after each
+// step of the shard.
 func (r *simRead) watch() {
 	s := r.m.shard
 	if r.touched != "" || r.m.life != r.p.life || !r.m.server.Alive() {
@@ -462,7 +463,7 @@ func (r *simRead) watch() {
 	}
 }
 
-// arenaAt returns an extent's memory from an offset on. It is for checks.
+// arenaAt returns an extent's memory from an offset on, for checks.
 func (s *Shard) arenaAt(extent uint32, offset uint64) []byte { return s.arena.Extent(extent)[offset:] }
 
 func (c *simClient) readDone(now time.Time, wc *fabric.WC) {
@@ -505,7 +506,7 @@ func (c *simClient) byMessage(now time.Time, l *simLane) {
 	c.send(now, l)
 }
 
-// answer takes a message from the shard.
+// answer processes a message from the shard.
 func (c *simClient) answer(now time.Time, msg *wire.Message) {
 	m := c.m
 	var l *simLane
@@ -593,7 +594,7 @@ func (c *simClient) got(now time.Time, l *simLane, status protocol.Status, flags
 	c.finish(l, result{ok: true, value: v})
 }
 
-// checkLease makes sure that a lease does not end before the client thinks so, even without any margin.
+// checkLease checks that a lease ends no earlier than the client assumes, without counting any margin.
 func (c *simClient) checkLease(l *simLane, it *protocol.Item) {
 	s := c.m.shard
 	p := &it.Pointer

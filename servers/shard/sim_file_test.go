@@ -12,29 +12,31 @@ import (
 	"flashdbm/servers/store"
 )
 
-// simFile is a store.File whose crashes are exact: it keeps all entries that were applied, and a crash keeps some prefix of them that has
-// at least those that were synced.
+// simFile is a store.File with exact crashes: it keeps all entries that were applied, and a crash keeps a prefix of
+// these that has at least the entries that were synced.
 type simFile struct {
 	w       *simulation
 	applied []store.Entry
 	state   store.State // as of the last Apply
 	states  []appliedState
-	synced  int  // states that are durable
-	full    bool // nothing fits
-	failing bool // the next sync fails, and all that comes after it
+	synced  int  // number of states that are durable
+	full    bool // Apply fails
+	failing bool // the next sync fails, and so does every call after it
 
-	// With a disk the entries go to a flashdbm file on it, too, whose content after a crash is compared with what is kept here.
+	// If there is a disk, the entries go to a flashdbm file on it as well. Its content after a crash is compared with
+	// the entries kept here.
 	mem  *vfs.Mem
 	disk store.File
 }
 
-// memBytes is the size of the disk: the engine maps files a GiB at a time. It is address space, memory only where something was written.
+// memBytes is the size of the disk: the engine maps files one GiB at a time. It is address space; it takes memory
+// only where something was written.
 const memBytes = 1 << 30
 
 // open opens the file on the disk.
 func (f *simFile) open() {
 	opts := store.FileOptions(0)
-	opts.FlushInterval = time.Hour // syncs are the simulation's
+	opts.FlushInterval = time.Hour // the simulation decides when to sync
 	db, err := opener.On(f.mem, "shard.fdbm", opts)
 	if err != nil {
 		f.w.violation("open: %v", err)
@@ -51,7 +53,7 @@ func (f *simFile) close() {
 	}
 }
 
-// appliedState is record 0 after a transaction, and how many entries there were.
+// appliedState is record 0 after a transaction, and the number of entries up to then.
 type appliedState struct {
 	store.State
 	entries int
@@ -95,7 +97,7 @@ func (f *simFile) Sync() error {
 		return store.ErrFailed
 	}
 	n := len(f.states)
-	if f.w.store != nil && f.w.rand(3) == 0 { // the committer is at work meanwhile
+	if f.w.store != nil && f.w.rand(3) == 0 { // meanwhile the committer is at work
 		f.w.store.StepCommitter(f.w.server.Now())
 	}
 	if f.disk != nil {
@@ -107,7 +109,7 @@ func (f *simFile) Sync() error {
 	return nil
 }
 
-// durable returns the newest entry that no crash loses.
+// durable returns the newest entry that every crash keeps.
 func (f *simFile) durable() uint64 {
 	if f.synced == 0 {
 		return 0
@@ -115,7 +117,7 @@ func (f *simFile) durable() uint64 {
 	return f.states[f.synced-1].Seq
 }
 
-// crash keeps a prefix.
+// crash keeps a prefix of the applied entries.
 func (f *simFile) crash() {
 	n := f.synced + f.w.rand(len(f.states)-f.synced+1)
 	if f.disk != nil {
@@ -135,7 +137,8 @@ func (f *simFile) crash() {
 	}
 }
 
-// crashDisk cuts the power, or kills the process, and returns how many of the transactions the file has.
+// crashDisk cuts the power or kills the process, and returns how many of the transactions the file on the disk still
+// has.
 func (f *simFile) crashDisk() int {
 	old := f.mem
 	clone := old.Clone()
@@ -161,7 +164,7 @@ func (f *simFile) crashDisk() int {
 	return f.synced
 }
 
-// compare makes sure that the file has what the entries say that it counts, and nothing else.
+// compare checks that the file on the disk has exactly the records that the kept entries produce.
 func (f *simFile) compare() {
 	n := 0
 	f.disk.Scan(0, math.MaxUint64, func(_ uint64, r *store.Record) bool {
@@ -200,7 +203,7 @@ func (f *simFile) Get(hash uint64, key []byte) (store.Record, bool, error) {
 
 func (f *simFile) Scan(first, last uint64, yield func(hash uint64, r *store.Record) bool) error {
 	defer func() {
-		if f.w.store != nil && f.w.rand(3) == 0 { // the committer is at work meanwhile
+		if f.w.store != nil && f.w.rand(3) == 0 { // meanwhile the committer is at work
 			f.w.store.StepCommitter(f.w.server.Now())
 		}
 	}()

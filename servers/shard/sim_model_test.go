@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// call and result are an operation on one key, for the checker. Values are told apart by what stands before their first space.
+// call and result are an operation on one key, for the checker. The text before the first space of a value identifies
+// it.
 type call struct {
 	kind   string // get put insert update remove cas casremove add crash
 	key    string
@@ -22,18 +23,18 @@ type call struct {
 
 type result struct {
 	ok    bool
-	value string // what was found, "" if nothing
-	open  bool   // nobody knows whether it happened
+	value string // the value that was found, "" if there was none
+	open  bool   // it is unknown whether the operation happened
 }
 
-// keyState is the model's state: the value, and whether it may vanish by itself.
+// keyState is the state of the model: the value, and whether it may vanish by expiry.
 type keyState struct {
 	value  string
 	expiry bool
 }
 
-// model has several states at a time: nobody knows whether a value that may expire is still there, nor, of an operation without an answer, which of
-// both it has found.
+// model can be in several states at a time: it is unknown whether a value that may expire is still there, and which
+// of the two an operation without an answer has found.
 var model = (&porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}
@@ -63,13 +64,15 @@ var model = (&porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a == b },
 }).ToModel()
 
-// checkTime is how long an order is looked for that explains a key's history. What takes longer is counted as undecided.
+// checkTime bounds the search for an order that explains a key's history. A search that takes longer is counted as
+// undecided.
 const checkTime = time.Minute
 
-// step returns the state behind the operation, and whether it can have had its answer.
+// step returns the state after the operation, and whether the operation can have had its answer in the state before
+// it.
 func (c call) step(s keyState, r result) (after keyState, ok bool) {
 	set := keyState{c.value, c.expiry}
-	finds := true // the operation finds what it needs to change the value
+	finds := true // the condition of the operation holds
 	switch c.kind {
 	case "crash", "put":
 		return set, true
@@ -97,13 +100,14 @@ func (c call) step(s keyState, r result) (after keyState, ok bool) {
 	return set, r.open || r.ok
 }
 
-// name is the part of a value that tells it apart.
+// name returns the part of a value that identifies it.
 func name(value []byte) string {
 	n, _, _ := strings.Cut(string(value), " ")
 	return n
 }
 
-// TestModelOfExpiry: what has no answer may have found a value that could expire, or that it had.
+// TestModelOfExpiry: an operation without an answer may have found a value that could expire, or may have found that
+// it had expired.
 func TestModelOfExpiry(t *testing.T) {
 	const ever = 1 << 62
 	expires := call{kind: "put", key: "k", value: "v", expiry: true}

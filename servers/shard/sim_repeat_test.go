@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSimulationRepeats plays seeds twice: a line that plays a failing seed again is of use only if it does the same. Those with a file on a disk
-// have the engine's threads, which are not the simulator's.
+// TestSimulationRepeats runs seeds twice: a line that runs a failing seed again is useful only if it does the same.
+// Seeds with a file on a disk are left out: they have threads of the engine, which the simulator does not control.
 func TestSimulationRepeats(t *testing.T) {
 	n := 0
 	for seed := uint64(1); n < 12; seed++ {

@@ -30,16 +30,16 @@ var (
 	simLog  = flag.Bool("sim.log", false, "tell what happens")
 )
 
-// A simulation is one node with its clients, as a seed decides. After each step of the shard the invariants are checked; at the end the
-// history of all operations is.
+// A simulation is one node and its clients, all determined by a seed. The invariants are checked after each step of
+// the shard, and the history of all operations at the end.
 type simulation struct {
 	w       *sim.World
 	seed    uint64
 	bad     string
 	mode    Durability
-	small   bool // memory for a few items only
-	evict   bool // and in memory mode, what is not used makes room
-	lazy    bool // only requests find what has expired
+	small   bool // memory holds a few items only
+	evict   bool // if small, in memory mode: items that are not used are evicted
+	lazy    bool // only requests find items that have expired
 	life    int
 	server  *sim.Node
 	shard   *Shard
@@ -49,15 +49,15 @@ type simulation struct {
 	clients []*simClient
 	links   []*simLink
 	history []porcupine.Operation
-	values  map[uint64]string // by version: what was seen or decided with it
-	wrote   map[string]int    // values that were applied to the file or shown: how often
+	values  map[uint64]string // by version: the value that was seen or decided with it
+	wrote   map[string]int    // by value: how often it was applied to the file or shown
 	reads   map[*simRead]bool // under way
-	shown   map[string]uint64 // by key: the version that has been shown last, in the file or by this life
-	jumped  bool              // the server's date
-	crashed []int             // operations of the history that are crashes after which nothing was served yet
+	shown   map[string]uint64 // by key: the version that was last shown, in the file or by this life
+	jumped  bool              // the server's date has been set
+	crashed []int             // indexes in history of crashes after which the shard has not served yet
 	counts  simCounts
 
-	// Of the checks between two steps, which are many: memory that is used again.
+	// Memory for the frequent checks between two steps, used again each time.
 	current map[string]int
 	all     map[arena.Place]bool
 	table   map[string]uint64
@@ -67,7 +67,7 @@ type simCounts struct{ ops, reads, accepted, crashes, retries, unknown, chunks, 
 
 const simKeys = 5
 
-// simKeyNames are made once: a simulation asks for them all the time.
+// simKeyNames are made once because a simulation asks for them all the time.
 var simKeyNames = func() (names [100]string) {
 	for i := range names {
 		names[i] = fmt.Sprintf("key-%d", i)
@@ -149,7 +149,7 @@ func (m *simulation) start() {
 	s := m.shard
 	s.lazy = m.lazy
 	s.pieceBytes = 1 + m.rand(60)
-	if s.toLoad && m.rand(2) == 0 { // the load comes when there are writes, too
+	if s.toLoad && m.rand(2) == 0 { // the load begins later, when there are writes as well
 		s.toLoad = false
 		m.w.After(time.Duration(m.rand(int(4*time.Second))), func() {
 			if m.shard == s && m.server.Alive() {
@@ -208,7 +208,7 @@ func (m *simulation) start() {
 	if m.store != nil {
 		st := m.store
 		for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
-			slow := []int{6, 6 + 3*m.rand(2), 9, 11}[i] // what is read may be under way for long
+			slow := []int{6, 6 + 3*m.rand(2), 9, 11}[i] // a read of the file may be under way for long
 			m.threads = append(m.threads, m.server.Go("store", func(now time.Time) (bool, time.Time) {
 				if m.bad != "" {
 					return false, time.Time{}
@@ -232,7 +232,7 @@ func (m *simulation) wakeShard() {
 	}
 }
 
-// checkManifest makes sure that a chunk which is removed is not one of what its value's key has.
+// checkManifest checks that a chunk that is removed does not belong to the manifest that its value's key has.
 func (m *simulation) checkManifest(c *circle.Chunk, flags uint16, value []byte) {
 	var large protocol.Manifest
 	if flags&guard.Manifest != 0 && large.Parse(value) == nil && large.ID == c.ID {
@@ -268,7 +268,7 @@ func (m *simulation) crash() {
 		if r, found := m.file.find([]byte(k)); found && m.mode != Memory {
 			c.value, c.expiry = name(r.Value), r.Expiry != 0
 		}
-		m.crashed = append(m.crashed, len(m.history)) // what is lost may be Read until the next life serves
+		m.crashed = append(m.crashed, len(m.history)) // the lost value may be Read until the next life serves
 		m.history = append(m.history, porcupine.Operation{ClientId: 1000*m.life + i, Input: c, Output: result{}, Call: at, Return: math.MaxInt64})
 	}
 	m.w.After(time.Duration(m.rand(int(20*time.Millisecond))), func() {
@@ -283,7 +283,7 @@ func (m *simulation) crash() {
 	})
 }
 
-// noteApplied counts what the file was given.
+// noteApplied checks and counts the entries that are applied to the file.
 func (m *simulation) noteApplied(e *store.Entry) {
 	if e.Remove {
 		return
@@ -303,7 +303,8 @@ func (m *simulation) noteVersion(version uint64, value string) {
 	m.values[version] = value
 }
 
-// checkShown makes sure that what peers may find is committed, and that a key has one current item at most.
+// checkShown checks three things about the items that peers may find: each key has at most one current item, and in
+// sync mode its entry is synced. more are places that the table does not have yet.
 func (m *simulation) checkShown(more ...arena.Place) {
 	s := m.shard
 	clear(m.current)
@@ -325,7 +326,7 @@ func (m *simulation) checkShown(more ...arena.Place) {
 	}
 }
 
-// places sets all to the places that the table and the pending entries know.
+// places sets all to the places in the table and in the pending entries.
 func (m *simulation) places() {
 	s := m.shard
 	clear(m.all)
@@ -342,7 +343,13 @@ func (m *simulation) places() {
 	}
 }
 
-// check looks at the invariants that hold between any two steps.
+// check checks the invariants that hold between any two steps:
+//
+//  1. Of each key peers can find at most one current item, which in sync mode is synced (checkShown).
+//  2. An entry is shown only after it is committed, and the pending entries follow the entries shown, without gaps.
+//  3. The table agrees with the versions that were shown last (checkTable).
+//  4. The store reports an entry as durable only if a crash keeps it.
+//  5. No outcome is kept of a write whose client has the answers to that write and to all earlier ones.
 func (m *simulation) check() {
 	s := m.shard
 	if s.now >= s.quiet {
@@ -376,7 +383,8 @@ func (m *simulation) check() {
 	}
 }
 
-// checkTable makes sure that the table has what was shown last, and all of it if it is said to be complete.
+// checkTable checks that each item of the table is the version that was last shown of its key, once; that a removed
+// key is remembered as such only if it was removed; and that a complete table has every key.
 func (m *simulation) checkTable() {
 	s := m.shard
 	table := m.table
@@ -407,7 +415,7 @@ func (m *simulation) checkTable() {
 	}
 }
 
-// run lets the clients work, and crashes and stops happen, and checks what has been seen.
+// run lets the clients work while crashes and stops happen, and checks the history of what they have seen.
 func (m *simulation) run() string {
 	for _, c := range m.clients {
 		c.begin()
@@ -434,7 +442,7 @@ func (m *simulation) run() string {
 				m.w.After(time.Duration(m.rand(int(500*time.Millisecond))), func() { m.server.JumpWall(-d) })
 			}
 		case 7:
-			if m.mode != Memory && m.server.Alive() { // the node's user starts it again
+			if m.mode != Memory && m.server.Alive() { // the file fails; the node's user starts the node again
 				m.file.failing = true
 				m.w.After(time.Duration(m.rand(int(time.Second))), m.crash)
 			}
@@ -470,7 +478,7 @@ func (m *simulation) run() string {
 	return m.bad
 }
 
-// checkHistory looks for an order of all operations that explains every answer.
+// checkHistory searches, for each key, an order of the operations that explains every answer.
 func (m *simulation) checkHistory() {
 	for _, part := range model.Partition(m.history) {
 		key := part[0].Input.(call).key
@@ -496,7 +504,7 @@ func (m *simulation) record(client int, c call, r result, from, to int64) {
 	m.history = append(m.history, porcupine.Operation{ClientId: client, Input: c, Output: r, Call: from, Return: to})
 }
 
-// TestSimulation runs 400 seeds, or what the flags ask for. A failure names the one line that plays it again.
+// TestSimulation runs 400 seeds, or those that the flags name. A failure prints the line that runs its seed again.
 func TestSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
 	if runs == 0 && limit == 0 {
