@@ -16,12 +16,13 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A clusterClient has some operations under way at a time, all of a shard on one connection to the member that it takes for the primary. It does
-// what the client library does: a write that may have been applied is sent again with its number, to the same shard.
+// A clusterClient has several operations under way at a time. It has one connection for each shard, to the member
+// that it takes for the primary. It does as the client library does: a write that may have been applied is sent again
+// with its number to the same shard.
 type clusterClient struct {
 	c       *clusterSim    // the first shard
-	shards  []*clusterSim  // all
-	circle  *circle.Circle // as the client knows it; nil: there is one shard
+	shards  []*clusterSim  // all shards
+	circle  *circle.Circle // the circle that the client knows; nil: there is one shard
 	keys    int
 	id      int
 	n       *sim.Node
@@ -54,8 +55,8 @@ type clusterLane struct {
 	rest  time.Time
 	tries int
 	read  *clusterPointer
-	shard int           // that the operation goes to
-	anew  bool          // it is to be sent again on the same connection
+	shard int           // the shard of the operation
+	anew  bool          // the request has to be sent again on the same connection
 	scan  protocol.Scan // of a scan
 }
 
@@ -68,7 +69,7 @@ type clusterPointer struct {
 	tenure time.Time
 }
 
-// A clientConn is a client's connection to a member: the shard's Conn.
+// A clientConn is a connection of a client to a member: the Conn of the shard.
 type clientConn struct {
 	x    *clusterClient
 	m    *simMember
@@ -78,13 +79,13 @@ type clientConn struct {
 	in   []wire.Message
 	out  []wire.Message
 	at   [2]time.Duration
-	sent [2][]func() // what has not arrived yet
-	held []func()    // what is sent once the hello is answered
+	sent [2][]func() // by direction: sent, not yet arrived
+	held []func()    // to be sent once the hello is answered
 	open bool        // the hello is answered
 }
 
-// deliver sends something one way. All arrives in the order in which it was sent, as over TCP: what meets a cut comes when that is healed, also when
-// the client has given the connection up long before.
+// deliver sends a message one way. Messages arrive in the order in which they were sent, as over TCP. A message that
+// meets a cut arrives when the cut has healed, even if the client has given the connection up long before.
 func (l *clientConn) deliver(way int, do func()) {
 	w := l.m.c.w
 	l.sent[way] = append(l.sent[way], do)
@@ -112,8 +113,8 @@ func (l *clientConn) reaches(way int) bool {
 	return l.m.c.w.Reaches(l.x.n, l.m.n)
 }
 
-// greet says hello. The member refuses if it does not serve, or answers as to a client that asks for any shard. Its
-// shard may get the connection later.
+// greet sends the hello. A member that does not serve refuses it, or answers as it answers a client that asks for any
+// shard. The member's shard may get the connection later.
 func (l *clientConn) greet(g Greeting) {
 	c := l.x.c
 	l.deliver(0, func() {
@@ -139,7 +140,7 @@ func (l *clientConn) greet(g Greeting) {
 	})
 }
 
-// welcomed sends what was held back.
+// welcomed sends the requests that waited for the answer to the hello.
 func (l *clientConn) welcomed() {
 	l.open = true
 	for _, do := range l.held {
@@ -150,7 +151,7 @@ func (l *clientConn) welcomed() {
 	l.held = nil
 }
 
-// request sends something behind the hello's answer.
+// request sends a request after the hello is answered.
 func (l *clientConn) request(do func()) {
 	if l.open {
 		l.deliver(0, do)
@@ -159,7 +160,7 @@ func (l *clientConn) request(do func()) {
 	l.held = append(l.held, do)
 }
 
-// giveUp ends the connection. The member learns of that at once, or behind all that was sent.
+// giveUp ends the connection. The member learns of the end at once, or after everything that was sent.
 func (l *clientConn) giveUp() {
 	l.quit = true
 	c := l.m.c
@@ -228,7 +229,7 @@ func (x *clusterClient) busy() bool {
 	return slices.ContainsFunc(x.lanes, func(l *clusterLane) bool { return l.busy })
 }
 
-// leave records what has no answer, GETs apart: they tell nothing then.
+// leave records operations without an answer, except GETs and scans, which say nothing without one.
 func (x *clusterClient) leave() {
 	for _, l := range x.lanes {
 		if l.busy && l.c.kind != "get" && l.c.kind != "scan" {
@@ -274,7 +275,8 @@ func (x *clusterClient) step(now time.Time) (bool, time.Time) {
 	return false, next
 }
 
-// reconnect gives a connection up and sends all that is under way on another one, oldest first, to the same member or another one.
+// reconnect gives a connection up and sends all requests under way again on another one, oldest first, to the same
+// member or another member.
 func (x *clusterClient) reconnect(now time.Time, shard int) {
 	c := x.shards[shard]
 	if old := x.conns[shard]; old != nil {
@@ -296,7 +298,7 @@ func (x *clusterClient) reconnect(now time.Time, shard int) {
 	}
 }
 
-// route finds the shard of an operation.
+// route sets the shard of an operation.
 func (x *clusterClient) route(l *clusterLane) {
 	if x.circle == nil {
 		return
@@ -390,7 +392,7 @@ func (x *clusterClient) start(now time.Time, l *clusterLane) {
 	x.sendOn(now, l)
 }
 
-// sendOn sends an operation on the connection that there is, or on a new one.
+// sendOn sends an operation on the present connection, or on a new one.
 func (x *clusterClient) sendOn(now time.Time, l *clusterLane) {
 	if x.conns[l.shard] == nil {
 		x.reconnect(now, l.shard)
@@ -399,10 +401,10 @@ func (x *clusterClient) sendOn(now time.Time, l *clusterLane) {
 	x.send(now, l)
 }
 
-// startScan makes the operation a look at a range of hashes.
+// startScan makes the operation a scan of a range of hashes.
 func (x *clusterClient) startScan(l *clusterLane) {
 	if l.q.Number != 0 {
-		x.next-- // nobody has seen it
+		x.next-- // no member has seen the number
 	}
 	x.c.counts.scans++
 	l.c, l.q = call{kind: "scan"}, protocol.Request{Op: protocol.OpScan}
@@ -412,7 +414,8 @@ func (x *clusterClient) startScan(l *clusterLane) {
 	}
 }
 
-// scanned takes an answer: what it has was there, and the counter, which is never removed, is there if its hash is covered.
+// scanned processes an answer. Each of its items counts as a GET. The counter is never removed: if the answer covers
+// its hash, its absence counts as a GET as well.
 func (x *clusterClient) scanned(l *clusterLane, flags protocol.Flags, body []byte) {
 	next, _, err := protocol.CheckScan(body)
 	if err != nil {
@@ -444,7 +447,7 @@ func (x *clusterClient) scanned(l *clusterLane, flags protocol.Flags, body []byt
 	l.busy, l.rest = false, x.n.Now().Add(x.c.upTo(20*time.Millisecond))
 }
 
-// tryRead posts a Read if there is a pointer that may be used.
+// tryRead posts a Read if the client has a pointer that is still valid.
 func (x *clusterClient) tryRead(now time.Time, l *clusterLane) bool {
 	p, ok := x.cache[l.c.key]
 	if !ok {
@@ -519,7 +522,7 @@ func (x *clusterClient) answer(now time.Time, msg *wire.Message) {
 			c.violation("client %d is told that %+v has moved", x.id, l.c)
 			return
 		}
-		if l.q.Op.IsWrite() { // it was not applied, and never will be
+		if l.q.Op.IsWrite() { // the write was not applied, and never will be
 			l.q.Number = x.next
 			x.next++
 			l.tries = 0
@@ -532,7 +535,7 @@ func (x *clusterClient) answer(now time.Time, msg *wire.Message) {
 		return
 	case protocol.StatusUnavailable:
 		l.anew = x.circle != nil && c.rand(2) == 0
-		if l.q.Op.IsWrite() && l.tries == 1 && c.rand(2) == 0 { // it was not applied, so it may have another number
+		if l.q.Op.IsWrite() && l.tries == 1 && c.rand(2) == 0 { // the write was not applied, so it may have another number
 			l.q.Number = x.next
 			x.next++
 			l.tries = 0

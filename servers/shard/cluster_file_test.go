@@ -8,16 +8,16 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A memberFile is the file of a replica: what it has, and what a copy puts in its place.
+// A memberFile is the file of a replica, and the file of a copy that will replace it.
 type memberFile struct {
 	kept *simDisk
 	copy *simDisk
 	full bool
 
-	meanwhile func() // other threads of the store may be at work during a call
+	meanwhile func() // called in the middle of calls: other threads of the store may be at work
 }
 
-// A simDisk keeps all entries that were applied; a crash keeps a prefix that has at least what was synced.
+// A simDisk keeps all entries that were applied. A crash keeps a prefix of them that has at least the synced ones.
 type simDisk struct {
 	f       *memberFile
 	applied []store.Entry
@@ -38,7 +38,7 @@ func (f *memberFile) fresh(forCopy bool) *simDisk {
 
 func (f *memberFile) keep() { f.kept, f.copy = f.copy, nil }
 
-// durable returns the newest entry that the next life is sure to find.
+// durable returns the newest entry that the next life certainly finds.
 func (f *memberFile) durable() uint64 {
 	if f.kept == nil || f.kept.synced == 0 {
 		return 0

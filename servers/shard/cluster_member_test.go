@@ -13,13 +13,13 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A simMember is a node and the replica in its present life.
+// A simMember is a node and its replica in its present life.
 type simMember struct {
 	c     *clusterSim
 	i     int
 	n     *sim.Node
 	life  int
-	id    string // name of the member: of the life, or of the node where its file has all that it has acknowledged
+	id    string // name of the member in records: it names the life, or only the node if the node's file has everything that it has acknowledged
 	shard *Shard // nil until the record was read
 	store *store.Store
 	file  *memberFile
@@ -30,18 +30,18 @@ type simMember struct {
 	shown  map[string]uint64
 	quiet  int
 	hands  bool
-	passed time.Duration // until when clients may rely on the tenure that it has passed on
-	slept  bool          // its clock has stood still, which it has not noticed yet
-	lost   bool          // the life is over, and what it had in memory
+	passed time.Duration // until when clients may rely on the tenure that it has granted them, in time of the world
+	slept  bool          // its clock has stood still since the last phase that reads it
+	lost   bool          // the life is over, and with it what it had in memory
 }
 
-// An order is to stop.
+// An order is a leader's order to stop.
 type order struct {
 	rec   replica.Record
 	reply func(replica.Report)
 }
 
-// name is how records name the member.
+// name returns the name of a life of the member in records.
 func (m *simMember) name(life int) string {
 	if m.c.mode == Sync {
 		return fmt.Sprintf("%c%d", 'n'+rune(m.c.number), m.i)
@@ -53,7 +53,8 @@ func (m *simMember) addr(life int) string { return fmt.Sprintf("node-%d-%d-%d", 
 
 func (m *simMember) alive() bool { return m.n.Alive() }
 
-// has returns the newest entry that the member cannot lose while it counts: that of its file, or that of its ring or state.
+// has returns the newest entry that the member cannot lose while it is in the set: in sync mode that of its file,
+// else that of its state or, with relaxed acknowledgements, of its ring.
 func (m *simMember) has() uint64 {
 	if m.c.mode == Sync {
 		return m.file.durable()
@@ -65,7 +66,7 @@ func (m *simMember) has() uint64 {
 	return n
 }
 
-// begin begins a life. ended is the term that the record has.
+// begin begins a life. ended is the term of the record.
 func (m *simMember) begin(ended uint64) {
 	c := m.c
 	m.file.meanwhile = func() {
@@ -140,7 +141,7 @@ func (m *simMember) begin(ended uint64) {
 			c.moves.showed(m, &e, &it)
 		}
 		m.shown[string(it.Key)] = it.Version
-		if e.seq == it.Version-s.base || s.Reign() != nil { // else of a copy
+		if e.seq == it.Version-s.base || s.Reign() != nil { // otherwise the item is of a copy
 			value := name(it.Value)
 			if value == "" || value[0] != 'v' {
 				value = ""
@@ -155,7 +156,7 @@ func (m *simMember) begin(ended uint64) {
 	}
 }
 
-// drive steps a store as long as it is the member's.
+// drive steps a store while it is the member's store.
 func (m *simMember) drive(st *store.Store) {
 	for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
 		slow := []int{4, 4, 6, 8}[i]
@@ -181,7 +182,7 @@ func (m *simMember) wake() {
 	}
 }
 
-// learn gives the shard a record, if the process runs or once it does.
+// learn gives the shard a record, now or when a stopped process runs again.
 func (m *simMember) learn(rec replica.Record) {
 	if m.shard == nil || !m.alive() {
 		return
@@ -199,7 +200,7 @@ func (m *simMember) learn(rec replica.Record) {
 	})
 }
 
-// see gives the shard a view, if the process runs or once it does.
+// see gives the shard a view, now or when a stopped process runs again.
 func (m *simMember) see(v *View) {
 	if m.shard == nil || !m.alive() {
 		return
@@ -217,7 +218,7 @@ func (m *simMember) see(v *View) {
 	})
 }
 
-// order tells the member to stop.
+// order sends the member a leader's order to stop.
 func (m *simMember) order(from *sim.Node, f *replica.Failover) {
 	c, id, life := m.c, m.id, m.life
 	c.w.After(c.slow(), func() {
@@ -234,7 +235,7 @@ func (m *simMember) order(from *sim.Node, f *replica.Failover) {
 	})
 }
 
-// listen takes those who want to be this member's primary, and clients that Read.
+// listen accepts connections of primaries and of clients that Read.
 func (m *simMember) listen() {
 	l, err := m.n.Domain().Listen(m.addr(m.life))
 	if err != nil {
@@ -264,7 +265,7 @@ func (m *simMember) kill() {
 		}
 	}
 	if c.mode != Sync && c.rec.Has(m.id) && lives < 2 {
-		return // nobody would have what was acknowledged
+		return // no living member would have what was acknowledged
 	}
 	c.counts.kills++
 	c.say("%s is killed, with %d entries", m.id, m.shard.seq)
@@ -277,7 +278,7 @@ func (m *simMember) kill() {
 	c.w.After(c.upTo(1500*time.Millisecond), m.restart)
 }
 
-// restart begins the next life once the record could be read.
+// restart begins the next life once the member could read the record.
 func (m *simMember) restart() {
 	m.n.Restart()
 	life := m.life
@@ -324,7 +325,8 @@ func (m *simMember) dial(r *replica.Reign, name string) {
 	})
 }
 
-// step is the replica's thread: it does what a node's thread does between two sweeps, and sweeps.
+// step is the replica's thread: it makes one step of the shard, and before and after it does what a node's thread
+// does between two passes.
 func (m *simMember) step(now time.Time) (bool, time.Time) {
 	c, s := m.c, m.shard
 	if c.bad != "" {
@@ -351,7 +353,7 @@ func (m *simMember) step(now time.Time) (bool, time.Time) {
 	return false, now.Add(1 + c.upTo(time.Millisecond<<c.rand(6)))
 }
 
-// obey takes orders, and answers those that can be.
+// obey carries out orders, and answers those that have been carried out.
 func (m *simMember) obey() {
 	f := m.shard.Follower()
 	m.orders = slices.DeleteFunc(m.orders, func(o order) bool { return !m.shard.Stop(&o.rec) })
@@ -365,7 +367,7 @@ func (m *simMember) obey() {
 	}
 }
 
-// reign does what a primary wants: connections, and changes of the record.
+// reign does the work of a node whose replica is the primary: it connects to members, and changes the record.
 func (m *simMember) reign() {
 	c, s := m.c, m.shard
 	r := s.Reign()
@@ -380,7 +382,7 @@ func (m *simMember) reign() {
 			}
 		}
 		w := replica.Wishes{In: want}
-		if len(r.Record().Set) > 1 && c.rand(4) == 0 { // a node is drained, or has its place for another one
+		if len(r.Record().Set) > 1 && c.rand(4) == 0 { // a node is drained, or makes room for another node
 			w.Out, w.Least = []string{r.Record().Set[c.rand(len(r.Record().Set))]}, 1+c.rand(2)
 			w.In = slices.DeleteFunc(w.In, func(name string) bool { return name == w.Out[0] })
 		}
@@ -392,7 +394,7 @@ func (m *simMember) reign() {
 	}
 	m.hands = r.Yields()
 	if left := s.tenureLeft(); !m.slept && left > 0 {
-		ago := time.Duration(m.n.Now().UnixNano() - s.now) // clients count from when they asked, which was before that
+		ago := time.Duration(m.n.Now().UnixNano() - s.now) // a client counts its tenure from its request, which was earlier than this step
 		m.passed = max(m.passed, c.w.Now()-ago+time.Duration(left)*time.Microsecond)
 	}
 	if next, ok := r.Proposal(); ok {
@@ -410,7 +412,7 @@ func (m *simMember) reign() {
 	}
 }
 
-// checkTable makes sure that the table has what was shown last.
+// checkTable checks that the table of a primary has the versions that were last shown.
 func (m *simMember) checkTable() {
 	s := m.shard
 	if s.Reign() == nil {

@@ -16,28 +16,28 @@ import (
 	"flashdbm/servers/replica/replicatest"
 )
 
-// A clusterSim is a shard with three replicas, what they agree on, and clients, as a seed decides. Invariants are checked after each step of each
-// replica; at the end the history of all operations is.
+// A clusterSim is a shard with three replicas, the record on which they agree, and clients, all determined by a seed.
+// The invariants are checked after each step of each replica, and the history of all operations at the end.
 type clusterSim struct {
 	w       *sim.World
 	seed    uint64
 	bad     string
 	mode    Durability
 	acks    replica.Mode
-	members []*simMember // of the three nodes, as they live now
+	members []*simMember // of the three nodes, in their present lives
 	all     map[string]*simMember
 	etcd    *sim.Node
-	rec     replica.Record // what the cluster has agreed on
+	rec     replica.Record // the record on which the cluster has agreed
 	clients []*clusterClient
 	history []porcupine.Operation
-	dialled map[string]*replicatest.Link // the ends of who is dialled, by the hello
-	moves   *moveSim                     // that this shard is one of; nil: there is one shard
+	dialled map[string]*replicatest.Link // by hello: the dialled end of a link
+	moves   *moveSim                     // the simulation of moves that this shard belongs to; nil: there is one shard
 	number  uint32
-	losses  int       // lives that are over, and what they had in memory
-	looked  [2]uint64 // losses, and the revision of the record, when gone found that somebody has all
+	losses  int       // number of lives that have ended and lost what they had in memory
+	looked  [2]uint64 // losses, and the revision of the record, when gone last found that a member still has everything
 
 	committed map[uint64]uint64 // by entry: the version that a primary has shown
-	newest    uint64            // of committed
+	newest    uint64            // newest key of committed
 	versions  map[string]uint64 // by value: the version that it was shown with
 	counts    clusterCounts
 }
@@ -46,7 +46,7 @@ type clusterCounts struct {
 	ops, reads, accepted, reigns, copies, kills, unknown, lost, handed, moved, closed, scans, undecided int
 }
 
-// What the log and the rings of the simulator have: a few dozen entries.
+// clusterRing is the size of the log and of the rings, in bytes: room for a few dozen entries.
 const clusterRing = 4096
 
 func newClusterSim(seed uint64) *clusterSim {
@@ -110,7 +110,7 @@ func (c *clusterSim) say(format string, args ...any) {
 	}
 }
 
-// read gives the record to a node that asks for it, if neither the request nor the answer is lost.
+// read gives the record to a node that asks for it, unless the request or the answer is lost.
 func (c *clusterSim) read(n *sim.Node, answer func(replica.Record)) {
 	c.w.After(c.slow(), func() {
 		if !c.w.Reaches(n, c.etcd) {
@@ -125,7 +125,8 @@ func (c *clusterSim) read(n *sim.Node, answer func(replica.Record)) {
 	})
 }
 
-// slow is how long something takes to etcd and back, or between processes beside the fabric: now and then seconds.
+// slow draws how long a message takes to etcd or from it, or between processes outside of the fabric: sometimes
+// seconds.
 func (c *clusterSim) slow() time.Duration {
 	switch c.rand(30) {
 	case 0:
@@ -136,7 +137,8 @@ func (c *clusterSim) slow() time.Duration {
 	return c.upTo(500 * time.Microsecond)
 }
 
-// change is a compare-and-set. The request or the answer may be lost; whoever watches learns what has changed, late or never.
+// change is a compare-and-set. The request or the answer may be lost. Every member that watches learns of the change
+// late or never.
 func (c *clusterSim) change(n *sim.Node, next replica.Record, answer func(replica.Record)) {
 	c.w.After(c.slow(), func() {
 		if !c.w.Reaches(n, c.etcd) {
@@ -177,7 +179,8 @@ func (c *clusterSim) change(n *sim.Node, next replica.Record, answer func(replic
 	})
 }
 
-// lead is one of two nodes that take themselves for the leader, which looks after the shard.
+// lead is the work of a leader, which looks after the shard. Two nodes do it, because two nodes may believe that they
+// lead.
 func (c *clusterSim) lead(at *sim.Node) {
 	if c.bad != "" {
 		return
@@ -208,7 +211,7 @@ func (c *clusterSim) lead(at *sim.Node) {
 	})
 }
 
-// trouble happens now and then.
+// trouble causes one fault, and calls itself again after a while.
 func (c *clusterSim) trouble() {
 	if c.bad != "" {
 		return
@@ -274,7 +277,8 @@ func (c *clusterSim) shards() []*clusterSim {
 	return []*clusterSim{c}
 }
 
-// isolate cuts a member off from all but the clients, and perhaps stops it meanwhile: it cannot learn that another one serves.
+// isolate cuts a member off from everybody but the clients, and stops it in half of the cases: it cannot learn that
+// another member serves.
 func (c *clusterSim) isolate(m *simMember) {
 	others := []*sim.Node{c.etcd}
 	for _, y := range c.shards() {
@@ -306,10 +310,15 @@ func (c *clusterSim) isolate(m *simMember) {
 	})
 }
 
-// showed looks at an entry that a member shows.
+// showed checks an entry that a member shows:
+//
+//  1. All members show an entry with one version, that of the reign which has committed the entry.
+//  2. When a primary shows an entry first, all members of the record have it and cannot lose it (invariant 4 of the
+//     design).
+//  3. No write is applied twice: each value has one version.
 func (c *clusterSim) showed(m *simMember, seq, version uint64, value string) {
 	if m.shard.Reign() == nil && m.shard.Follower().Following() != c.rec.Term {
-		return // it may have entries of a reign that is over, which no later one has
+		return // the entry may be of a reign that is over; no later reign has it
 	}
 	was, ok := c.committed[seq]
 	if ok && was != version {
@@ -320,7 +329,7 @@ func (c *clusterSim) showed(m *simMember, seq, version uint64, value string) {
 	}
 	if !ok {
 		c.committed[seq], c.newest = version, max(c.newest, seq)
-		for name := range c.needed() { // invariant 4 of the design: acknowledged entries are at every member
+		for name := range c.needed() { // invariant 4 of the design: every member has the acknowledged entries
 			x := c.all[name]
 			if x != nil && !x.lost && x.has() < seq {
 				c.violation("entry %d is committed by %s, and %s of the set has %d", seq, m.id, name, x.has())
@@ -344,7 +353,9 @@ func (c *clusterSim) needed() map[string]bool {
 	return set
 }
 
-// check looks at what holds between any two steps.
+// check checks what holds between any two steps: a replica's log ends with its newest entry; a primary that serves
+// has every committed entry; at most one member has tenure, and while it serves no client relies on the tenure of
+// another one; and the table agrees with what was shown.
 func (c *clusterSim) check(m *simMember) {
 	s := m.shard
 	if s.o.Log.Last() != s.seq {
@@ -354,14 +365,14 @@ func (c *clusterSim) check(m *simMember) {
 		c.violation("%s reigns with %d entries, and %d are committed", m.id, s.seq, c.newest)
 	}
 	if r := s.Reign(); r != nil && r.Serving() && !m.slept && m.n.Now().UnixNano() < r.TenureEnd() {
-		for _, x := range c.members { // nor do clients rely on what another one has passed on
+		for _, x := range c.members { // no client relies on the tenure of another member
 			if x != m && x.passed > c.w.Now() {
 				c.violation("%s serves, and clients of %s have tenure for %v", m.id, x.id, x.passed-c.w.Now())
 			}
 		}
 	}
 	serving := ""
-	for _, x := range c.members { // invariant 3: one incarnation at most has tenure
+	for _, x := range c.members { // invariant 3 of the design: at most one life of a member has tenure
 		if x.shard == nil || x.shard.Reign() == nil || !x.alive() || x.slept || x.n.Now().UnixNano() >= x.shard.Reign().TenureEnd() {
 			continue
 		}
@@ -376,7 +387,7 @@ func (c *clusterSim) check(m *simMember) {
 	}
 }
 
-// begin starts clients, leaders and trouble.
+// begin starts clients, leaders and faults.
 func (c *clusterSim) begin() {
 	for _, x := range c.clients {
 		x.begin()
@@ -421,8 +432,9 @@ func (c *clusterSim) run() string {
 	return c.bad
 }
 
-// gone reports whether nobody lives who has what was acknowledged: a leader has promoted a member that died at that moment, and the others had not
-// been heard in time. In memory and async mode only a user's word goes on from there.
+// gone reports whether no living member has everything that was acknowledged. This happens if a leader has promoted a
+// member that died at that moment, and the others had not answered in time. In memory and async mode the shard then
+// waits for a user's decision.
 func (c *clusterSim) gone() bool {
 	now := [2]uint64{uint64(c.losses), c.rec.Revision}
 	if now == c.looked {
@@ -463,7 +475,8 @@ func (c *clusterSim) record(client int, in call, r result, from int64) {
 	c.history = append(c.history, porcupine.Operation{ClientId: client, Input: in, Output: r, Call: from, Return: to})
 }
 
-// TestClusterSimulation runs 40 seeds, or what the flags ask for. A failure names the one line that plays it again.
+// TestClusterSimulation runs 40 seeds, or those that the flags name. A failure prints the line that runs its seed
+// again.
 func TestClusterSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
 	if runs == 0 && limit == 0 {

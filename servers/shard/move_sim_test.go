@@ -15,21 +15,22 @@ import (
 	"flashdbm/servers/replica/replicatest"
 )
 
-// A moveSim is two shards with three replicas each, between which parts of the circle move to and fro while clients work and there is trouble of all
-// kinds that a clusterSim knows. The invariants of each shard are checked as there, and those of moves beside them.
+// A moveSim is two shards with three replicas each. Parts of the circle move between them while clients work and all
+// faults of a clusterSim happen. The invariants of each shard are checked as in a clusterSim, and the invariants of
+// moves as well.
 type moveSim struct {
 	shards   []*clusterSim
 	revision uint64 // of the newest change in the cluster
 	circle   circle.Assignment
 	changed  uint64
-	at       *circle.Circle // of circle
+	at       *circle.Circle // made of circle
 	hashes   [moveKeys]uint64
-	owners   [moveKeys]uint32 // by at
+	owners   [moveKeys]uint32 // of the keys, by at
 	last     *View
-	newest   map[string]uint64 // by key: the version that an owner has shown last
+	newest   map[string]uint64 // by key: the version that an owner has last shown
 }
 
-// moveKeys is how many keys there are: some of them move.
+// moveKeys is the number of keys, of which some move.
 const moveKeys = 8
 
 func newMoveSim(seed uint64) *moveSim {
@@ -54,7 +55,7 @@ func newMoveSim(seed uint64) *moveSim {
 	return s
 }
 
-// view returns what is agreed on now.
+// view returns the state on which the cluster has agreed.
 func (s *moveSim) view() *View {
 	v := &View{Revision: s.revision, Circle: s.circle, Changed: s.changed, Seed: 1, Records: map[uint32]replica.Record{}}
 	for _, c := range s.shards {
@@ -64,7 +65,7 @@ func (s *moveSim) view() *View {
 	return s.last
 }
 
-// tell tells all members of what is agreed on now, late or never.
+// tell sends that state to all members, which get it late or never.
 func (s *moveSim) tell() {
 	v := s.view()
 	for _, c := range s.shards {
@@ -83,7 +84,7 @@ func (s *moveSim) tellOne(m *simMember, v *View) {
 	})
 }
 
-// follow is what a node does whose watch has ended: it lists anew.
+// follow sends that state to one member of each shard, as a node gets it that lists again after its watch has ended.
 func (s *moveSim) follow() {
 	c := s.shards[0]
 	if c.bad != "" {
@@ -95,7 +96,8 @@ func (s *moveSim) follow() {
 	c.w.After(c.upTo(300*time.Millisecond), s.follow)
 }
 
-// reshape has the shards share the circle in another way, once the last change is done. Now and then it takes a change back that is under way.
+// reshape has the shards share the circle in another way, once the last change is done. Sometimes it takes back a
+// change that is under way.
 func (s *moveSim) reshape() {
 	c := s.shards[0]
 	if c.bad != "" {
@@ -130,7 +132,7 @@ func (s *moveSim) set(a circle.Assignment) {
 	s.tell()
 }
 
-// serve does what a node does for its shard while parts of the circle move.
+// serve does the work of a node for its shard while parts of the circle move.
 func (s *moveSim) serve(m *simMember) {
 	c, x := m.c, m.shard
 	if p, ok := x.CircleProposal(); ok {
@@ -154,12 +156,12 @@ func (s *moveSim) serve(m *simMember) {
 	if to, linked := x.MoveDial(); linked != nil {
 		s.dial(m, to, linked)
 	}
-	if c.rand(300) == 0 && x.out != nil && x.out.link != nil { // a link that breaks
+	if c.rand(300) == 0 && x.out != nil && x.out.link != nil { // sometimes a link breaks
 		x.out.link.Close()
 	}
 }
 
-// dial connects the primary of one shard to that of another one.
+// dial connects the primary of one shard to the primary of another shard.
 func (s *moveSim) dial(m *simMember, to uint32, linked func(replica.Link)) {
 	c, life := m.c, m.life
 	t := s.shards[to].all[m.shard.view.Records[to].Primary]
@@ -179,11 +181,11 @@ func (s *moveSim) dial(m *simMember, to uint32, linked func(replica.Link)) {
 	})
 }
 
-// showed looks at an item that a member shows.
+// showed checks that the versions of a key that its owners show never become older.
 func (s *moveSim) showed(m *simMember, e *entry, it *guard.Item) {
 	x := m.shard
 	if x.Reign() == nil || x.Reign().Over() || e.seq != it.Version-x.base {
-		return // a copy, or another shard's
+		return // the item is a copy, or has the version of another shard
 	}
 	key := string(it.Key)
 	if was := s.newest[key]; it.Version < was && m.c.rec.Term == x.Reign().Term() {
@@ -192,14 +194,15 @@ func (s *moveSim) showed(m *simMember, e *entry, it *guard.Item) {
 	s.newest[key] = max(s.newest[key], it.Version)
 }
 
-// check looks at what holds of the moves between any two steps: of each key one member at most tells, and nobody may rely on pointers into
-// the memory of another one.
+// check checks the invariants of moves that hold between any two steps. A key is served by the shard that owns it,
+// and by one member at most. While a member serves a key, no client may rely on a pointer to that key in the memory
+// of another shard.
 func (s *moveSim) check(m *simMember) {
 	x := m.shard
 	if x.passive() || m.slept || m.n.Now().UnixNano() >= x.Reign().TenureEnd() {
 		return
 	}
-	var others []*simMember // who may serve, too
+	var others []*simMember // other members that may serve
 	for _, c := range s.shards {
 		for _, o := range c.members {
 			if o != m && o.shard != nil && o.alive() && !o.slept && !o.shard.passive() && o.n.Now().UnixNano() < o.shard.Reign().TenureEnd() {
@@ -234,7 +237,8 @@ func (s *moveSim) check(m *simMember) {
 	}
 }
 
-// TestMoveSimulation runs 12 seeds, 4 of them if it shall be short, or what the flags ask for. A failure names the one line that plays it again.
+// TestMoveSimulation runs 12 seeds, 4 of them with -short, or those that the flags name. A failure prints the line
+// that runs its seed again.
 func TestMoveSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
 	if runs == 0 && limit == 0 {
