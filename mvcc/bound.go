@@ -208,7 +208,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		if err := m.cleaner.cleanFor(pages); err != nil {
 			return err
 		}
-		if err := m.flusher.sweep(n, true); err != nil || m.pressure.roomy(pages) {
+		if err := m.flusher.flushNext(n, true); err != nil || m.pressure.roomy(pages) {
 			return err
 		}
 		// For the flush of the next part.

@@ -218,7 +218,7 @@ func (m *maintenance) housekeep() error {
 		if err := m.cleaner.clean(pages); err != nil {
 			return err
 		}
-		return m.flusher.sweep(parts, false)
+		return m.flusher.flushNext(parts, false)
 	}
 	if checkpoint || due {
 		if err := m.cleaner.clean(pages); err != nil {

@@ -29,7 +29,7 @@ const (
 type turn struct {
 	began  uint64    // pages appended before it
 	pages  int64     // pages that the last one took
-	growth int64     // pages that turns to come need in addition: see sweepGrowth
+	growth int64     // pages that turns to come need in addition: see turnGrowth
 	at     time.Time // when the last checkpoint was trimmed
 }
 

@@ -196,14 +196,14 @@ func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, 
 	return parents, w.upper, nil
 }
 
-const lonersShare = 2 // clean leaves per dirty leaf of the Part: beyond it only segments with at most one clean leaf per four dirty ones are chosen
+const sparseShare = 2 // clean leaves per dirty leaf of the Part: beyond it only segments with at most one clean leaf per four dirty ones are chosen
 
-// Loners returns the clean leaves of a Part that should move together with its dirty leaves; the caller passes
+// SparseLeaves returns the clean leaves of a Part that should move together with its dirty leaves; the caller passes
 // them to Touch. It adds to part.Parents the parents of those whose names are addresses. These leaves are what
 // would keep a segment that the Part otherwise empties. They are chosen in segments that have at most one clean
 // leaf per four dirty ones, and in those in which no more than live pages will be left. A segment written since
 // the given group is left alone. Token held, before StartPart.
-func (p *names) Loners(part *Part, live int64, since uint64) (ids []logstore.PageID) {
+func (p *names) SparseLeaves(part *Part, live int64, since uint64) (ids []logstore.PageID) {
 	type segment struct {
 		dirty int
 		clean []cleanLeaf
@@ -244,7 +244,7 @@ func (p *names) Loners(part *Part, live int64, since uint64) (ids []logstore.Pag
 	order := slices.SortedFunc(maps.Keys(segments), func(a, b uint64) int { return cmp.Or(cmp.Compare(stay(a), stay(b)), cmp.Compare(a, b)) })
 	for _, n := range order {
 		s := segments[n]
-		if len(s.clean)*4 > s.dirty && (stay(n) > live || len(ids)+len(s.clean) > lonersShare*len(part.leaves)) {
+		if len(s.clean)*4 > s.dirty && (stay(n) > live || len(ids)+len(s.clean) > sparseShare*len(part.leaves)) {
 			continue
 		}
 		for _, c := range s.clean {

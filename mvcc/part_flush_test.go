@@ -63,18 +63,18 @@ func TestPartsFollowALoad(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// TestLonely: the more useless pages there are besides live ones, the fuller are the segments that are emptied; redo
-// alone does not count.
-func TestLonely(t *testing.T) {
+// TestSparseLimit: the more useless pages there are besides live ones, the fuller are the segments that are emptied;
+// redo alone does not count.
+func TestSparseLimit(t *testing.T) {
 	last := int64(0)
 	for _, sparse := range []int64{0, 50, 100, 150, 1000} {
-		n := lonely(logstore.Account{Live: 1000, Log: 5000, Sparse: sparse, Waiting: 1000, Held: 1000}, 256)
+		n := sparseLimit(logstore.Account{Live: 1000, Log: 5000, Sparse: sparse, Waiting: 1000, Held: 1000}, 256)
 		require.True(t, n > last && n < 256 || n == last && sparse == 1000, "%d with %d", n, sparse)
 		last = n
 	}
-	require.EqualValues(t, 32, lonely(logstore.Account{Live: 1000, Log: 5000}, 256))
-	require.EqualValues(t, 32, lonely(logstore.Account{Live: 1000, Sparse: 200}, 256))
-	require.EqualValues(t, 32, lonely(logstore.Account{}, 256))
+	require.EqualValues(t, 32, sparseLimit(logstore.Account{Live: 1000, Log: 5000}, 256))
+	require.EqualValues(t, 32, sparseLimit(logstore.Account{Live: 1000, Sparse: 200}, 256))
+	require.EqualValues(t, 32, sparseLimit(logstore.Account{}, 256))
 }
 
 // TestPartsAreFolded: the table has names of pages that were written lately, not of all that ever were.
@@ -306,15 +306,15 @@ func TestFirstRound(t *testing.T) {
 		put(0, records, 30)
 		part, err := e.flusher.planPart(1)
 		require.NoError(t, err)
-		loners := func(since uint64) (ids []logstore.PageID) {
+		sparse := func(since uint64) (ids []logstore.PageID) {
 			require.NoError(t, e.tree.withMerged(func() error {
-				ids = e.pages.Loners(part, int64(e.store.SegmentPages()), since)
+				ids = e.pages.SparseLeaves(part, int64(e.store.SegmentPages()), since)
 				return nil
 			}))
 			return ids
 		}
 		start := e.pages.RedoStart()
-		all, old := loners(math.MaxUint64), loners(start)
+		all, old := sparse(math.MaxUint64), sparse(start)
 		require.NotEmpty(t, old)
 		require.Greater(t, len(all), len(old))
 		require.NoError(t, e.flusher.flushPart(e.pressure.parts()))
@@ -399,7 +399,7 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	for range 3 {
 		put(0, records/16, func(i int) bool { return i%leaf == 0 })
 		e.flusher.hand = nil
-		require.NoError(t, e.flusher.sweep(8, false))
+		require.NoError(t, e.flusher.flushNext(8, false))
 		require.NoError(t, e.checkpoints.checkpointTwice())
 		a := e.store.Account()
 		t.Logf("%d pages of sparse segments; then %d, and %d of emptied ones that names keep", sparse, a.Sparse, a.Named)
@@ -408,25 +408,25 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	require.Less(t, e.store.Account().Named, sparse/16)
 }
 
-// TestStragglersMove: pages that are alone in their segments go with a part to which they do not belong, up to a
+// TestSparsePagesMove: pages that are alone in their segments go with a part to which they do not belong, up to a
 // quarter of that part.
-func TestStragglersMove(t *testing.T) {
+func TestSparsePagesMove(t *testing.T) {
 	const records, leaf = sparseRecords, sparseLeaf
 	e, put := newSparse(t)
 	func() {
 		e.checkpoints.mu.Lock()
 		defer e.checkpoints.mu.Unlock()
-		lonely := func() (segments int, pages int64) {
+		nearlyEmpty := func() (segments int, pages int64) {
 			victims, _ := e.store.Victims(nil, false)
 			for _, v := range victims {
-				if v.Live*lonelyLeast <= int64(e.store.SegmentPages()) {
+				if v.Live*sparseLeast <= int64(e.store.SegmentPages()) {
 					segments++
 					pages += v.Live
 				}
 			}
 			return segments, pages
 		}
-		before, pages := lonely()
+		before, pages := nearlyEmpty()
 		require.Greater(t, before, 50)
 		for parts := 1; before > 0; parts++ {
 			require.Less(t, parts, 20)
@@ -437,20 +437,20 @@ func TestStragglersMove(t *testing.T) {
 			cleaned := e.flusher.moved.Load()
 			require.NoError(t, e.flusher.flushPart(6))
 			require.NoError(t, e.checkpoints.checkpointTwice())
-			after, left := lonely()
+			after, left := nearlyEmpty()
 			t.Logf("%d leaves, %d others: %d such segments with %d pages, then %d with %d", part.Leaves(), e.flusher.moved.Load()-cleaned, before, pages, after, left)
 			require.Less(t, after, before)
-			require.LessOrEqual(t, pages-left, int64(part.Leaves()/strayShare+part.Leaves()/8+1), "and those of the part")
+			require.LessOrEqual(t, pages-left, int64(part.Leaves()/sparseShare+part.Leaves()/8+1), "and those of the part")
 			before, pages = after, left
 		}
 	}()
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestStragglersAreCountedOnce: stragglers that were clean have to be written by the next flush and are counted as
+// TestSparsePagesAreCountedOnce: sparse pages that were clean have to be written by the next flush and are counted as
 // such; those that commits have made dirty join the part once. Room is held for no more. Without room none goes
 // along.
-func TestStragglersAreCountedOnce(t *testing.T) {
+func TestSparsePagesAreCountedOnce(t *testing.T) {
 	e, put := newSparse(t)
 	put(0, sparseRecords/16, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 })
 	e.checkpoints.mu.Lock()
@@ -462,11 +462,11 @@ func TestStragglersAreCountedOnce(t *testing.T) {
 	join := func(at []logstore.Addr) {
 		require.NoError(t, e.tree.withMerged(func() error { e.pages.Join(part, at); return nil }))
 	}
-	at, err := e.flusher.moveStragglers(leaves/strayShare, func(int64) error { return logstore.ErrFull })
+	at, err := e.flusher.moveSparsePages(leaves/sparseShare, func(int64) error { return logstore.ErrFull })
 	require.NoError(t, err)
 	require.Empty(t, at)
 
-	at, err = e.flusher.moveStragglers(leaves/strayShare, e.pressure.reserveMore)
+	at, err = e.flusher.moveSparsePages(leaves/sparseShare, e.pressure.reserveMore)
 	require.NoError(t, err)
 	require.NotEmpty(t, at)
 	require.Positive(t, e.pages.MustPages())
@@ -475,7 +475,7 @@ func TestStragglersAreCountedOnce(t *testing.T) {
 
 	put(sparseRecords/2, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 == 0 })
 	require.NoError(t, e.tree.mergeAll())
-	at, err = e.flusher.moveStragglers(1000, e.pressure.reserveMore)
+	at, err = e.flusher.moveSparsePages(1000, e.pressure.reserveMore)
 	require.NoError(t, err)
 	join(at)
 	joined := part.Leaves()
@@ -485,7 +485,7 @@ func TestStragglersAreCountedOnce(t *testing.T) {
 }
 
 // TestFewSegmentsAreSearched: if segments cannot be emptied because they have value runs, a part looks at few of
-// them, not at all.
+// them, not at all of them.
 func TestFewSegmentsAreSearched(t *testing.T) {
 	const most, full = 20, 32
 	var victims []logstore.Victim
@@ -495,13 +495,13 @@ func TestFewSegmentsAreSearched(t *testing.T) {
 	looks := 0
 	search := func(runs func(segment uint32) int) []logstore.Addr {
 		looks = 0
-		return stragglers(victims, most, full, func(segment uint32) (tree, values []logstore.Addr, others int64) {
+		return sparsePages(victims, most, full, func(segment uint32) (tree, values []logstore.Addr, others int64) {
 			looks++
 			return make([]logstore.Addr, 2-runs(segment)), make([]logstore.Addr, runs(segment)), 0
 		})
 	}
 	require.Empty(t, search(func(uint32) int { return 1 }))
-	require.LessOrEqual(t, looks, most*searchStray/2)
+	require.LessOrEqual(t, looks, most*searchSparse/2)
 	require.Len(t, search(func(uint32) int { return 0 }), most)
 	require.Equal(t, most/2, looks)
 	require.Len(t, search(func(segment uint32) int { return int(segment % 2) }), most, "behind others")
@@ -525,7 +525,7 @@ func TestSpareOfTheFirstRound(t *testing.T) {
 		}
 	}
 	growth := func() (bytes int64) {
-		require.NoError(t, e.tree.withMerged(func() error { bytes = e.flusher.sweepGrowth() * logstore.PageSize; return nil }))
+		require.NoError(t, e.tree.withMerged(func() error { bytes = e.flusher.turnGrowth() * logstore.PageSize; return nil }))
 		return bytes
 	}
 	for i := range 20 {

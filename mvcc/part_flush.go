@@ -26,27 +26,27 @@ const (
 	goOnShare = 2       // while leaves are left behind, parts go on down to half of it
 	// mustShare: everything is flushed at once if, per redo limit of redo, commits make new pages that have to be
 	// written of more than a quarter of what is dirty,
-	mustShare   = 4
-	mustAll     = 4  // or if three quarters have to be written: that is nearly a flush of all, after which redo starts anew
-	mostBehind  = 3  // times the redo limit: if redo gets so long nevertheless, everything is flushed and nothing left behind
-	partsAhead  = 2  // parts of redo that come while one is written
-	lonelyFrom  = 20 // useless bytes, in percent of the live ones, from which on clean leaves move out of ever fuller segments,
-	lonelyTo    = 35 // and from which on they move out of nearly full ones
-	lonelyLeast = 8  // segments of which at most an 8th is live are emptied in any case
-	strayShare  = 4  // a quarter of the leaves of a part may be others that are alone in their segments
-	searchStray = 4  // times as many pages, at most, are looked at for that
-	firstGain   = 2  // a flush of all of at least twice as many pages as are dirty now is followed by another one, not by a part
-	namedShare  = 64 // if names keep a 64th of the file from reuse, they are folded away,
-	unnameShare = 16 // at most once for each 16th of the live bytes that is written to the log
-	unevenShare = 16 // of RedoLimit: how much free space varies from one checkpoint to the next
+	mustShare    = 4
+	mustAll      = 4  // or if three quarters have to be written: that is nearly a flush of all, after which redo starts anew
+	mostBehind   = 3  // times the redo limit: if redo gets so long nevertheless, everything is flushed and nothing left behind
+	partsAhead   = 2  // parts of redo that come while one is written
+	sparseFrom   = 20 // useless bytes, in percent of the live ones, from which on clean leaves move out of ever fuller segments,
+	sparseTo     = 35 // and from which on they move out of nearly full ones
+	sparseLeast  = 8  // segments of which at most an 8th is live are emptied in any case
+	sparseShare  = 4  // a quarter of the leaves of a part may be others that are alone in their segments
+	searchSparse = 4  // times as many pages, at most, are looked at for that
+	firstGain    = 2  // a flush of all of at least twice as many pages as are dirty now is followed by another one, not by a part
+	namedShare   = 64 // if names keep a 64th of the file from reuse, they are folded away,
+	unnameShare  = 16 // at most once for each 16th of the live bytes that is written to the log
+	unevenShare  = 16 // of RedoLimit: how much free space varies from one checkpoint to the next
 	// partTight: leaves of a part are filled up if the tree takes 16 tenths of the bytes of its records; 14 and a
 	// half are usual
 	partTight  = 16
 	fillLooked = 4 // leaves looked at for that, at most: 4 times the pages of the part,
 	// fillWritten: and leaves changed, at most twice the pages of the part: so what is dirty stays in proportion even
 	// if the tree is large and little of it is dirty.
-	fillWritten = 2
-	sweepShare  = 48 // with parts a checkpoint is due when the log has taken a 48th of the live bytes
+	fillWritten         = 2
+	partCheckpointShare = 48 // with parts a checkpoint is due when the log has taken a 48th of the live bytes
 )
 
 // partBytes is how many dirty bytes a part should cover.
@@ -122,11 +122,11 @@ func (fl *flusher) firstPart() bool {
 	return fl.pages.DirtyBytes()/logstore.PageSize*firstGain <= fl.whole && fl.pressure.allFits()
 }
 
-// sweepGrowth returns how many free pages future turns should find in addition to what the last one took. Parts free
+// turnGrowth returns how many free pages future turns should find in addition to what the last one took. Parts free
 // segments unevenly. And in the first round redo starts where the last flush of all began, until RedoLimit is
 // reached, and what the parts write comes after that too: space given back now would be taken again, and zeroed once
 // more. The caller holds the token and checkpoints.mu.
-func (fl *flusher) sweepGrowth() int64 {
+func (fl *flusher) turnGrowth() int64 {
 	if fl.readers.ending.Load() {
 		return 0
 	}
@@ -138,10 +138,10 @@ func (fl *flusher) sweepGrowth() int64 {
 	return growth / logstore.PageSize
 }
 
-// sweepDue reports whether the log since the last checkpoint is long enough for the next one, while flushes are in
-// parts. Token held.
-func (p *pressure) sweepDue() bool {
-	least := min(max(p.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), p.redoLimit())
+// partCheckpointDue reports whether the log since the last checkpoint is long enough for the next one, while flushes
+// are in parts. Token held.
+func (p *pressure) partCheckpointDue() bool {
+	least := min(max(p.store.SpaceStats().LiveBytes/partCheckpointShare, minLogBytes), p.redoLimit())
 	return p.sinceCheckpoint() >= least
 }
 
@@ -156,10 +156,10 @@ func (fl *flusher) flushPart(n int) (err error) {
 		return fl.store.Fail(err)
 	}
 	fl.hand, fl.whole = part.Next, 0
-	if err := fl.moveLoners(part); err != nil {
+	if err := fl.moveSparseLeaves(part); err != nil {
 		return err
 	}
-	others, err := fl.moveStragglers(part.Leaves()/strayShare, fl.pressure.reserveWithin)
+	others, err := fl.moveSparsePages(part.Leaves()/sparseShare, fl.pressure.reserveWithin)
 	if err != nil {
 		return err
 	}
@@ -253,54 +253,54 @@ func (fl *flusher) foldPart(part *override.Part) error {
 	return fl.eachParent(upper, (*override.Batch).FoldAlone, fl.pressure.reserveMore)
 }
 
-// lonely returns the most live pages of a segment that the next part empties. It is larger the more of the file is
-// useless. What only waits for checkpoints or readers does not count as useless, nor redo beyond a fifth of the live
-// bytes: moving leaves frees none of that.
-func lonely(a logstore.Account, segment int64) int64 {
-	useless := a.Sparse + min(a.Log, a.Live*lonelyFrom/100)
-	over := min(max(useless*100-a.Live*lonelyFrom, 0), a.Live*(lonelyTo-lonelyFrom))
-	return segment/lonelyLeast + segment*(lonelyLeast-2)/lonelyLeast*over/max(a.Live*(lonelyTo-lonelyFrom), 1)
+// sparseLimit returns the most live pages of a segment that the next part empties. It is larger the more of the file
+// is useless. What only waits for checkpoints or readers does not count as useless, nor redo beyond a fifth of the
+// live bytes: moving leaves frees none of that.
+func sparseLimit(a logstore.Account, segment int64) int64 {
+	useless := a.Sparse + min(a.Log, a.Live*sparseFrom/100)
+	over := min(max(useless*100-a.Live*sparseFrom, 0), a.Live*(sparseTo-sparseFrom))
+	return segment/sparseLeast + segment*(sparseLeast-2)/sparseLeast*over/max(a.Live*(sparseTo-sparseFrom), 1)
 }
 
-// moveLoners makes those leaves of the part dirty that would keep their old segments from reuse, the more of them the
-// more of the file is useless. In the first round after a flush of all, redo starts at that flush's base until the
-// round is over, so nothing written since is worth moving.
-func (fl *flusher) moveLoners(part *override.Part) error {
-	var loners []logstore.PageID
+// moveSparseLeaves makes those leaves of the part dirty that would keep their old segments from reuse, the more of
+// them the more of the file is useless. In the first round after a flush of all, redo starts at that flush's base
+// until the round is over, so nothing written since is worth moving.
+func (fl *flusher) moveSparseLeaves(part *override.Part) error {
+	var leaves []logstore.PageID
 	if err := fl.tree.withTree(func() error {
 		since := uint64(math.MaxUint64)
 		if start := fl.pages.RedoStart(); start == fl.allBase {
 			since = start
 		}
-		loners = fl.pages.Loners(part, lonely(fl.store.Account(), int64(fl.store.SegmentPages())), since)
+		leaves = fl.pages.SparseLeaves(part, sparseLimit(fl.store.Account(), int64(fl.store.SegmentPages())), since)
 		return fl.Failed()
 	}); err != nil {
 		return err
 	}
-	_, err := fl.touchAll(loners, (*override.Batch).Touch, fl.pressure.reserveWithin)
+	_, err := fl.touchAll(leaves, (*override.Batch).Touch, fl.pressure.reserveWithin)
 	return err
 }
 
-// moveStragglers makes up to most pages in nearly empty segments dirty, and returns their addresses, for the part to
+// moveSparsePages makes up to most pages in nearly empty segments dirty, and returns their addresses, for the part to
 // take along; none if there is no room. These pages belong to other parts: a part ends in the middle of a segment,
 // and the leaves of the next part stay there alone. With records of 1,000 bytes overwritten at random, their segments
 // were most of the dead space: up to 31 of 35 MiB.
-func (fl *flusher) moveStragglers(most int, reserve reservation) (at []logstore.Addr, err error) {
+func (fl *flusher) moveSparsePages(most int, reserve reservation) (at []logstore.Addr, err error) {
 	victims, _ := fl.store.Victims(fl.stuck, false)
-	at = stragglers(victims, int64(most), int64(fl.store.SegmentPages())/lonelyLeast, fl.store.Contents)
+	at = sparsePages(victims, int64(most), int64(fl.store.SegmentPages())/sparseLeast, fl.store.Contents)
 	if room, err := fl.touchAll(at, (*override.Batch).Clean, reserve); err != nil || !room {
 		return nil, err
 	}
 	return at, nil
 }
 
-// stragglers returns the live pages of the emptiest victims: at most most pages, only of segments with at most full
+// sparsePages returns the live pages of the emptiest victims: at most most pages, only of segments with at most full
 // live pages, and none with value runs, for which the tree would have to be searched. It looks at no more than
-// searchStray times most pages, so that segments of runs do not keep it busy with every part.
-func stragglers(victims []logstore.Victim, most, full int64, contents func(segment uint32) (tree, runs []logstore.Addr, others int64)) (at []logstore.Addr) {
+// searchSparse times most pages, so that segments of runs do not keep it busy with every part.
+func sparsePages(victims []logstore.Victim, most, full int64, contents func(segment uint32) (tree, runs []logstore.Addr, others int64)) (at []logstore.Addr) {
 	looked := int64(0)
 	for _, v := range victims {
-		if looked += v.Live; v.Live > full || int64(len(at))+v.Live > most || looked > most*searchStray {
+		if looked += v.Live; v.Live > full || int64(len(at))+v.Live > most || looked > most*searchSparse {
 			break
 		}
 		tree, runs, others := contents(v.Segment)
@@ -343,16 +343,16 @@ func (fl *flusher) flushParts() error {
 		if err != nil || n == 1 {
 			return err
 		}
-		if err := fl.sweep(n, false); err != nil {
+		if err := fl.flushNext(n, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweep flushes the next of n parts, and checkpoints if the log has become long enough, or if must is set. The caller
-// holds checkpoints.mu.
-func (fl *flusher) sweep(n int, must bool) error {
+// flushNext flushes the next of n parts, and checkpoints if the log has become long enough, or if must is set. The
+// caller holds checkpoints.mu.
+func (fl *flusher) flushNext(n int, must bool) error {
 	if err := fl.flushPart(n); err != nil {
 		return err
 	}
@@ -361,7 +361,7 @@ func (fl *flusher) sweep(n int, must bool) error {
 	}
 	due, growth := false, int64(0)
 	if err := fl.tree.withTree(func() error {
-		due, growth = must || fl.pressure.sweepDue(), fl.sweepGrowth()
+		due, growth = must || fl.pressure.partCheckpointDue(), fl.turnGrowth()
 		return nil
 	}); err != nil || !due {
 		return err
