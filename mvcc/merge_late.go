@@ -27,7 +27,7 @@ func (t *tree) late() bool {
 // three quarters, since that merge takes least time. In Durable mode small commits that follow a load have the tree
 // brought up to date at once: their own merges are deferred while many entries wait (mergeUnlessDeferred). Token
 // held.
-func (t *tree) worthMerging() bool {
+func (t *tree) worthMerging(crowded bool) bool {
 	tables := &t.tables
 	if t.opts.Durability == Durable && t.log.recent.ops < deferOps && t.manyWait() {
 		return true
@@ -39,7 +39,7 @@ func (t *tree) worthMerging() bool {
 	if t.records == 0 {
 		most += most / 2
 	}
-	return !t.late() || tables.bytes >= tables.worth || entriesTake(int64(tables.rest()), tables.bytes) >= most || t.crowded()
+	return !t.late() || tables.bytes >= tables.worth || entriesTake(int64(tables.rest()), tables.bytes) >= most || crowded
 }
 
 // manyWait reports whether so many entries wait that a background merge suits them better than one under the token.

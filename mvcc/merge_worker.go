@@ -139,13 +139,15 @@ func (m *backgroundMerge) ended() bool {
 // are worth merging or crowded it begins another one or, if it must, merges at once. Token held.
 func (t *tree) thin() error {
 	tables := &t.tables
-	if tables.merging() && (!t.opts.Manual && tables.merge.Load().ended() || t.crowded()) {
+	crowded := t.crowded() // once a batch, if it can be: it asks for the space of the file, which flushes change
+	if tables.merging() && (crowded || !t.opts.Manual && tables.merge.Load().ended()) {
 		t.settleMerge()
+		crowded = t.crowded()
 		if err := t.Failed(); err != nil { // a Buffered commit would not notice
 			return err
 		}
 	}
-	crowded, much := t.crowded(), t.worthMerging()
+	much := t.worthMerging(crowded)
 	if !crowded && !much {
 		return nil
 	}
