@@ -65,8 +65,8 @@ func TestHeaderContinuesTheChain(t *testing.T) {
 // Remnants of interrupted groups are invalid on the disk before a page is appended, and nothing else is
 // changed. The page n places after the end of the log can only be of one of the next n+1 groups: a page with
 // another number is of an earlier life, or holds bytes of values.
-func TestWhatIsVoided(t *testing.T) {
-	for ahead, void := range map[int64]bool{-1: false, 0: true, 1: true, 2: true, 3: false, 1 << 40: false} {
+func TestWhatIsInvalidated(t *testing.T) {
+	for ahead, invalid := range map[int64]bool{-1: false, 0: true, 1: true, 2: true, 3: false, 1 << 40: false} {
 		x := newScript(t)
 		next := x.append(1) + 1
 		for x.s.tail.page+3 >= 8 {
@@ -83,7 +83,7 @@ func TestWhatIsVoided(t *testing.T) {
 		x.open()
 		x.crash(vfs.KeepNone)
 		want := before
-		if void {
+		if invalid {
 			want = make([]byte, PageSize)
 			m = mux{group: m.group}
 			m.put(want)
@@ -98,7 +98,7 @@ func TestWhatIsVoided(t *testing.T) {
 
 // After a failed sync the system takes invalidated pages for written, while the disk still has the old pages:
 // the next recovery invalidates them again.
-func TestVoidedAgainAfterAFailedSync(t *testing.T) {
+func TestInvalidatedAgainAfterAFailedSync(t *testing.T) {
 	x := newScript(t)
 	x.mem.SetLoss(vfs.LoseLater, 0)
 	x.appendTo(6)
@@ -122,7 +122,7 @@ func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 	require.Error(t, x.s.EndRecovery(x.rec))
 	x.become(x.mem.Clone()) // killed
 	for i, p := range now() {
-		require.NotEqual(t, was[i], p, "void, as far as the system knows")
+		require.NotEqual(t, was[i], p, "invalidated, as far as the system knows")
 	}
 	lost := x.mem.Crash(vfs.KeepNone, 1)
 	for i, a := range []Addr{end, end + 1, opened} {
@@ -131,9 +131,9 @@ func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 	lost.Release()
 
 	x.open()
-	void := now()
+	invalidated := now()
 	x.crash(vfs.KeepNone)
-	require.Equal(t, void, now())
+	require.Equal(t, invalidated, now())
 	x.open()
 	require.Equal(t, last, x.s.LastGroup())
 	require.Equal(t, last+1, x.append(3))
@@ -146,7 +146,7 @@ func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 // A power cut may keep only the second copy of the header of a segment that was cut off, after a first copy of
 // an earlier life. The second copy is invalidated too, because it would count if the first one were damaged
 // later.
-func TestBothCopiesOfAHeaderAreVoided(t *testing.T) {
+func TestBothCopiesOfAHeaderAreInvalidated(t *testing.T) {
 	for _, kept := range []int{0, headerCopyAt} {
 		x := newScript(t)
 		x.appendTo(7)

@@ -53,7 +53,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts counts what the runs have exercised.
 var modelCounts struct {
-	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches, Thinned, Voided int
+	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches, Thinned, Invalidated int
 }
 
 func modelOptions() Options {
@@ -155,7 +155,7 @@ func (m *model) open() (*toy, error) {
 	var d *toy
 	mem, log := m.mem, m.log
 	type last struct{ predecessor, group uint64 } // of a header; that had written the page last
-	void := map[Addr]last{}
+	invalid := map[Addr]last{}
 	fs := &guardFS{FS: mem, change: func(a Addr, before, after []byte) error {
 		switch {
 		case d != nil:
@@ -165,7 +165,7 @@ func (m *model) open() (*toy, error) {
 			m.guarded = cmp.Or(m.guarded, d.mayChange(a, before, after))
 		case log.created && a < 2 && changesLineage(before, after):
 		case log.created && a >= 2 && bytes.Equal(after, invalidated(before, a == a/8*8+headerPage(uint32(a/8)), predecessorOf(after))):
-			void[a] = last{predecessorOf(after), log.owner[a]}
+			invalid[a] = last{predecessorOf(after), log.owner[a]}
 		case log.created && !completesHeader(before, after):
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
@@ -175,8 +175,8 @@ func (m *model) open() (*toy, error) {
 	if d = opened; err != nil {
 		return d, err
 	}
-	for a, l := range void {
-		modelCounts.Voided++
+	for a, l := range invalid {
+		modelCounts.Invalidated++
 		m.guarded = cmp.Or(m.guarded, d.mayInvalidate(a, l.predecessor, l.group))
 	}
 	return d, m.guarded

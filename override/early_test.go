@@ -47,7 +47,7 @@ func TestRecall(t *testing.T) {
 	for _, x := range early {
 		n, err := s.p.nodeAt(x.entry.id, s.p.Seq())
 		s.must(err)
-		require.False(t, n.Borrows(), "nothing keeps the segment of a void image")
+		require.False(t, n.Borrows(), "nothing keeps the segment of a recalled image")
 	}
 	s.must(s.verifyNewest())
 	s.flushAll()
