@@ -83,7 +83,7 @@ func (s *Store) reallocate(rec *Recovery) error {
 	if end > segment {
 		stretches = stretches[:0]
 		have := max(held/int64(segment*PageSize)-int64(rec.mapped), 0)
-		for _, k := range s.space.Settle(rec.mapped, uint64(have)) {
+		for _, k := range s.space.KeepTail(rec.mapped, uint64(have)) {
 			stretches = append(stretches, [2]uint64{uint64(k[0]) * segment, uint64(k[1]) * segment})
 		}
 	}

@@ -30,7 +30,7 @@ func TestRecoveryMakesNoFileShorter(t *testing.T) {
 		sp.segments[n] = older.segments[n]
 	}
 	require.EqualValues(t, 3, sp.Adopt())
-	require.Equal(t, [][2]uint32{{3, 4}}, sp.Settle(3, 1))
+	require.Equal(t, [][2]uint32{{3, 4}}, sp.KeepTail(3, 1))
 	twoCheckpoints(sp, 20, 19)
 	sp.Recovered()
 
@@ -52,7 +52,7 @@ func TestRecoveryMakesNoFileShorter(t *testing.T) {
 	sp.pages = 9 * 8
 	sp.Adopt()
 	sp.segments[8].written = 25
-	require.Equal(t, [][2]uint32{{8, 9}}, sp.Settle(4, 1), "the log behind the checkpoint is in segment 8, and takes the space that there is")
+	require.Equal(t, [][2]uint32{{8, 9}}, sp.KeepTail(4, 1), "the log behind the checkpoint is in segment 8, and takes the space that there is")
 	require.Equal(t, segmentUsed, sp.segments[8].state)
 }
 

@@ -46,16 +46,16 @@ func (sp *Map) Adopt() (first uint32) {
 	return first
 }
 
-// Settle decides about segments from the given one on, which no durable checkpoint knows. have is the number of
-// them that may have space on disk. Settle keeps segments in which something lies, and as many of the others as
-// there is space left for: the lowest, because the log takes these first. The rest becomes absent. Settle returns
+// KeepTail decides about segments from the given one on, which no durable checkpoint knows. have is the number of
+// them that may have space on disk. KeepTail keeps segments in which something lies, and as many of the others as
+// there is space left for: the lowest, because the log takes these first. The rest becomes absent. KeepTail returns
 // the kept segments in stretches of adjacent ones, at most have + fewSegments.
 //
 // The file does not become shorter here. The previous checkpoint may know segments that the newest does not, and
 // its table may name pages in them, which the log after it replaces. A recovery that has to start from that
 // checkpoint needs the file to be as long as its map and table say. Absent segments at the end are cut off after
 // two checkpoints, as condemned segments are.
-func (sp *Map) Settle(from uint32, have uint64) (kept [][2]uint32) {
+func (sp *Map) KeepTail(from uint32, have uint64) (kept [][2]uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	used := func(n uint32) bool {

@@ -187,7 +187,7 @@ func TestImagesAreLegal(t *testing.T) {
 				randomStep(t, m, f, l, rng)
 				img := m.Crash(vfs.Policy(step%len(vfs.Policies())), rng.Uint64())
 				l.check(t, read(t, img, "db"))
-				checkSettled(t, img)
+				checkDurable(t, img)
 				clone := m.Clone()
 				require.True(t, bytes.Equal(content(t, f), read(t, clone, "db")))
 				later := clone.Crash(vfs.KeepRandomSectors, rng.Uint64())
@@ -244,8 +244,8 @@ func randomStep(t *testing.T, m *vfs.Mem, f vfs.File, l *legal, rng *rand.Rand) 
 	}
 }
 
-// checkSettled checks that an image is durable: crashing it changes nothing.
-func checkSettled(t testing.TB, img *vfs.Mem) {
+// checkDurable checks that an image is durable: crashing it changes nothing.
+func checkDurable(t testing.TB, img *vfs.Mem) {
 	t.Helper()
 	require.Zero(t, img.Units())
 	want := read(t, img, "db")

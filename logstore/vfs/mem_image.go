@@ -87,12 +87,12 @@ func (ino *inode) setEnd(size int64) {
 // revertLinks sets the names of an image: each shows its newest change that is kept, or otherwise its state
 // before all changes.
 func (m *Mem) revertLinks(img *Mem, byID map[int]*inode, k keep) {
-	settled := make(map[string]bool)
+	done := make(map[string]bool)
 	for _, c := range slices.Backward(m.linkLog) {
 		switch {
-		case settled[c.name]:
+		case done[c.name]:
 		case k.link(c):
-			settled[c.name] = true
+			done[c.name] = true
 		case c.before == nil:
 			delete(img.links, c.name)
 		default:
