@@ -163,7 +163,7 @@ func (a *applier) run(root PageID, n Node, ops []Op) error {
 			}
 			f := &a.path[depth-1]
 			if became != unchanged || len(a.pieces) > 0 {
-				if err := a.settle(depth-1, id, n, v, became); err != nil {
+				if err := a.installChild(depth-1, id, n, v, became); err != nil {
 					return err
 				}
 			}

@@ -164,9 +164,9 @@ func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
 	return low, nil
 }
 
-// settle installs what became of the current child of the frame, whose old version is n, and notes the changes for
+// installChild installs what became of the current child of the frame, whose old version is n, and notes the changes for
 // the frame's node. All entries on the stack of pieces are right siblings of that child.
-func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
+func (a *applier) installChild(depth int, id PageID, n, v Node, became state) error {
 	f := &a.path[depth]
 	grew := became == changed && n.IsLeaf() && a.grows(depth)
 	switch became {

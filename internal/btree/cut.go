@@ -110,7 +110,7 @@ func (c *cutter) children(depth, first, end int) error {
 	for ; depth > 0; depth-- {
 		f := &a.path[depth-1]
 		if became != unchanged || len(a.pieces) > 0 {
-			if err := a.settle(depth-1, id, n, v, became); err != nil {
+			if err := a.installChild(depth-1, id, n, v, became); err != nil {
 				return err
 			}
 		}

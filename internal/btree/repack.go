@@ -114,7 +114,7 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool
 	for ; depth > 0; depth-- {
 		f := &a.path[depth-1]
 		if became != unchanged || len(a.pieces) > 0 {
-			if err := a.settle(depth-1, id, n, v, became); err != nil {
+			if err := a.installChild(depth-1, id, n, v, became); err != nil {
 				return r, err
 			}
 		}

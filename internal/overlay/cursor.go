@@ -132,11 +132,11 @@ func (c *Cursor) placed() bool {
 		c.step(&c.sources[i], c.back)
 	}
 	c.nearest()
-	return c.settle()
+	return c.skipDeleted()
 }
 
-// settle ends a move: it goes to the first candidate in the direction of the move that is not deleted.
-func (c *Cursor) settle() bool {
+// skipDeleted ends a move: it goes to the first candidate in the direction of the move that is not deleted.
+func (c *Cursor) skipDeleted() bool {
 	for {
 		if c.treeOn {
 			c.treeKey = c.tree.Key()
@@ -244,7 +244,7 @@ func (c *Cursor) Next() bool {
 		return c.Seek(key) && (!bytes.Equal(c.key, key) || c.Next())
 	}
 	c.pass()
-	return c.settle()
+	return c.skipDeleted()
 }
 
 // Prev moves to the preceding record and reports whether there is one.
@@ -258,7 +258,7 @@ func (c *Cursor) Prev() bool {
 		key := c.key
 		c.tree.Seek(key)
 		if c.Err() != nil {
-			return c.settle()
+			return c.skipDeleted()
 		}
 		c.back, c.treeOn = true, c.tree.Prev()
 		for i := range c.sources {
@@ -268,7 +268,7 @@ func (c *Cursor) Prev() bool {
 		return c.placed()
 	}
 	c.pass()
-	return c.settle()
+	return c.skipDeleted()
 }
 
 // Key returns the key of the present record. It is valid until the reader leaves the registry.

@@ -109,7 +109,7 @@ func (m *Merge) First() bool {
 		return m.arrive(m.base.First(), pastEnd)
 	}
 	m.back, m.baseOK, m.pos = false, m.base.First(), m.set.first()
-	return m.settle()
+	return m.skipDeleted()
 }
 
 // Last moves to the last record and reports whether there is one.
@@ -118,7 +118,7 @@ func (m *Merge) Last() bool {
 		return m.arrive(m.base.Last(), beforeStart)
 	}
 	m.back, m.baseOK, m.pos = true, m.base.Last(), m.set.last()
-	return m.settle()
+	return m.skipDeleted()
 }
 
 // Seek moves to the first record with a key >= key and reports whether there is one.
@@ -127,7 +127,7 @@ func (m *Merge) Seek(key []byte) bool {
 		return m.arrive(m.base.Seek(key), pastEnd)
 	}
 	m.back, m.baseOK, m.pos = false, m.base.Seek(key), m.set.seek(key)
-	return m.settle()
+	return m.skipDeleted()
 }
 
 // Next moves to the first record behind the present key and reports whether there is one.
@@ -149,7 +149,7 @@ func (m *Merge) Next() bool {
 		m.pos = m.set.next(m.pos)
 	}
 	m.back = false
-	return m.settle()
+	return m.skipDeleted()
 }
 
 // Prev moves to the last record before the present key and reports whether there is one.
@@ -171,7 +171,7 @@ func (m *Merge) Prev() bool {
 		m.pos = m.set.prev(m.pos)
 	}
 	m.back = true
-	return m.settle()
+	return m.skipDeleted()
 }
 
 // Key returns the present key, nil if the last move found none. It is valid until the transaction ends and must not
@@ -223,9 +223,9 @@ func (m *Merge) lay() {
 	}
 }
 
-// settle ends a move. base and pos are on the first candidates in the direction of the move; settle goes on to the
+// skipDeleted ends a move. base and pos are on the first candidates in the direction of the move; skipDeleted goes on to the
 // first one that is not deleted.
-func (m *Merge) settle() bool {
+func (m *Merge) skipDeleted() bool {
 	m.laid, m.version = true, m.set.Version()
 	for {
 		if !m.baseOK && m.base.Err() != nil {
