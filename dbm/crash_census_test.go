@@ -28,7 +28,7 @@ type census struct {
 	parts        uint64 // flushes that left leaves behind
 	redoBefore   int    // opens whose redo began before the base
 	redoBehind   int    // operations that ran while redo was pending after an open
-	aside        [3]int // images taken during a merge aside, by durability
+	mergeImages  [3]int // images taken while a merge was under way, by durability
 }
 
 // look examines the pages of a runner's file.
@@ -74,8 +74,8 @@ func (c *census) add(t *trial) {
 	c.layers, c.layersRedone, c.early = c.layers+t.layers, c.layersRedone+t.layersRedone, c.early+t.early
 	c.redoBehind += t.leftPending
 	c.cuts, c.cutsRedone = c.cuts+t.cuts, c.cutsRedone+t.cutsRedone
-	for d, n := range t.aside {
-		c.aside[d] += n
+	for d, n := range t.mergeImages {
+		c.mergeImages[d] += n
 	}
 	c.parts, c.redoBefore = c.parts+t.parts, c.redoBefore+t.redoBefore
 	c.depth = max(c.depth, t.deepest)
@@ -99,7 +99,7 @@ func (c *census) report(t *testing.T, seeds int) {
 		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d deletes on limited ones, %d pages given back, %d cleaned, %d compactions, "+
 		"%d layers of write sets, redone at %d opens, %d ranges cut, redone at %d opens, %d pages written early, %d times left with redo pending, %d flushes that left leaves behind, %d opens that redid for those, %v images beside merges aside", seeds, c.images, c.same, d.Commits,
 		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, c.deletes, d.ReturnedBytes/logstore.PageSize,
-		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.cuts, c.cutsRedone, c.early, c.redoBehind, c.parts, c.redoBefore, c.aside)
+		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.cuts, c.cutsRedone, c.early, c.redoBehind, c.parts, c.redoBefore, c.mergeImages)
 }
 
 // enough returns a function that reports whether a test without a time of its own has recovered the given number of
@@ -122,9 +122,9 @@ func (c *census) missing() (all []string) {
 		{"layers of write sets", c.layers, 1}, {"opens that merged layers", uint64(c.layersRedone), 1}, {"pages written early", c.early, 1},
 		{"ranges cut", uint64(c.cuts), 1}, {"opens that cut ranges", uint64(c.cutsRedone), 1},
 		{"flushes that left leaves behind", c.parts, 1}, {"opens that redid for those", uint64(c.redoBefore), 1},
-		{"opens that left redo pending", uint64(c.redoBehind), 1}, {"images beside merges aside of Durable commits", uint64(c.aside[Durable]), 1},
-		{"images beside merges aside of WriteThrough commits", uint64(c.aside[WriteThrough]), 1},
-		{"images beside merges aside of Buffered commits", uint64(c.aside[Buffered]), 1},
+		{"opens that left redo pending", uint64(c.redoBehind), 1}, {"images beside merges of Durable commits", uint64(c.mergeImages[Durable]), 1},
+		{"images beside merges of WriteThrough commits", uint64(c.mergeImages[WriteThrough]), 1},
+		{"images beside merges of Buffered commits", uint64(c.mergeImages[Buffered]), 1},
 		{"levels of the tree", uint64(c.height), 3}, {"turns of the log", uint64(c.turns), 3}, {"crashes in a row", uint64(c.depth), maxCrashDepth},
 	} {
 		if x.n < x.least {

@@ -171,20 +171,20 @@ func (r *runner) tour() error {
 			return err
 		}
 		for range 1 + r.rng.IntN(4) {
-			if err := r.unlessFull(r.keeper.advance()); err != nil {
+			if err := r.unlessFull(r.background.advance()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	checkpoint := do("checkpoint", func() error {
-		if err := r.unlessFull(r.keeper.finish()); err != nil {
+		if err := r.unlessFull(r.background.finish()); err != nil {
 			return err
 		}
 		if err := r.checkpoint(); err != nil {
 			return err
 		}
-		return r.unlessFull(r.keeper.finish())
+		return r.unlessFull(r.background.finish())
 	})
 	batch := do("commit", r.batch)
 	r.load.maxFile, r.load.redoLimit = 1<<30, int64(1)<<(14+r.rng.IntN(4))
@@ -243,7 +243,7 @@ func (r *runner) makeRoom() error {
 			s.tx.Rollback()
 		}
 		r.snaps = nil
-		if err := r.unlessFull(r.keeper.finish()); err != nil {
+		if err := r.unlessFull(r.background.finish()); err != nil {
 			return err
 		}
 		full = r.full
@@ -346,7 +346,7 @@ func (r *runner) poisoned(cause error) error {
 	if !errors.Is(cause, ErrFailed) {
 		return fmt.Errorf("not ErrFailed: %w", cause)
 	}
-	r.keeper.finish()
+	r.background.finish()
 	if err := r.db.Put([]byte("k"), []byte("v")); !errors.Is(err, ErrFailed) {
 		return fmt.Errorf("Put after a failure: %w", err)
 	}

@@ -122,8 +122,8 @@ func (r *runner) image(name string, take func() *vfs.Mem, killed bool) {
 	}
 	r.images--
 	r.taken++
-	if r.mergesAside() {
-		r.aside[r.opts.Durability]++
+	if r.merging() {
+		r.mergeImages[r.opts.Durability]++
 	}
 	r.deepest = max(r.deepest, r.depth+1)
 	c := &runner{trial: r.trial, name: r.name + " / " + name, depth: r.depth + 1, rng: rng, dice: rng, mem: mem, hist: r.hist.fork(),

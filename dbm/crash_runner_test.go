@@ -36,7 +36,7 @@ type trial struct {
 	compacted int   // compactions that were completed
 	tight     bool  // the file system is small
 
-	aside        [3]int // images taken during a merge aside, by durability
+	mergeImages  [3]int // images taken while a merge was under way, by durability
 	failedSyncs  int    // syncs that the system reported as failed
 	leftPending  int    // how often redo was still pending when the script went on
 	layers       uint64 // layers of write sets that left memory
@@ -84,14 +84,14 @@ type runner struct {
 	safe  int // oldest state in which a power failure may leave the database
 	alive int // oldest state in which the death of the process may leave the database
 
-	opened bool
-	oneIn  int // crash images are taken at one in so many operations
-	keeper *stepper
-	snaps  []heldSnapshot
-	guard  guardian
-	busy   bool // the hook is running
-	fault  *fault
-	full   int // how often the file could not grow any more
+	opened     bool
+	oneIn      int // one in oneIn operations gets a crash image
+	background *stepper
+	snaps      []heldSnapshot
+	guard      guardian
+	busy       bool // the hook is running
+	fault      *fault
+	full       int // how often the file could not grow any more
 }
 
 // heldSnapshot is a View transaction that stays open, with the state that it sees.
@@ -127,7 +127,7 @@ func (r *runner) hook() {
 			}
 			return err
 		}
-		if !r.busy && r.images <= 0 && r.besides > 0 && r.mergesAside() {
+		if !r.busy && r.images <= 0 && r.besides > 0 && r.merging() {
 			r.images, r.besides = 1, r.besides-1
 		}
 		if r.busy || r.images <= 0 || r.step < r.from || r.dice.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
@@ -145,8 +145,8 @@ func (r *runner) hook() {
 	})
 }
 
-// mergesAside reports whether the tree lacks operations that are being merged aside.
-func (r *runner) mergesAside() bool { return r.opened && r.db.engine.Merging() }
+// merging reports whether a merge is under way whose operations the tree lacks.
+func (r *runner) merging() bool { return r.opened && r.db.engine.Merging() }
 
 // open opens the database. It must be in one of the possible states, which becomes the current one.
 func (r *runner) open() error {
@@ -159,8 +159,8 @@ func (r *runner) open() error {
 			return fmt.Errorf("read-only: %w", err)
 		}
 	}
-	r.keeper = &stepper{}
-	r.opts.Step = r.keeper.step
+	r.background = &stepper{}
+	r.opts.Step = r.background.step
 	db, err := openEngine(r.mem, crashPath, r.opts)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -319,8 +319,8 @@ func (t *trial) count(db *DB) {
 
 // finish ends all open transactions and background work.
 func (r *runner) finish() {
-	if r.keeper != nil {
-		r.keeper.finish()
+	if r.background != nil {
+		r.background.finish()
 	}
 	for _, s := range r.snaps {
 		s.tx.Rollback()

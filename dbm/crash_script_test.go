@@ -26,9 +26,9 @@ func (r *runner) act() (err error) {
 			break
 		}
 	}
-	if r.keeper.active && r.rng.IntN(3) != 0 {
+	if r.background.active && r.rng.IntN(3) != 0 {
 		r.trace("%s: step of housekeeping", r.name)
-		if err := r.unlessFull(r.keeper.advance()); err != nil {
+		if err := r.unlessFull(r.background.advance()); err != nil {
 			return fmt.Errorf("housekeeping: %w", err)
 		}
 	}
@@ -76,11 +76,11 @@ func (r *runner) commit(ops []op) error {
 		}
 		commit = tx.Commit
 	}
-	return r.settle(ops, commit)
+	return r.commitOps(ops, commit)
 }
 
-// settle calls the function that commits the operations.
-func (r *runner) settle(ops []op, commit func() error) error {
+// commitOps calls the function that commits the operations.
+func (r *runner) commitOps(ops []op, commit func() error) error {
 	r.hist.commit(effect(ops))
 	few := len(ops) <= 2 && !slices.ContainsFunc(ops, func(o op) bool { return o.value != nil || !r.fitsTiny(o.key) })
 	if err := commit(); err != nil {
@@ -206,7 +206,7 @@ func (r *runner) clear() error {
 	if r.opts.CutFrom > 0 && len(ops) >= 100 {
 		r.cuts++
 	}
-	return r.settle(ops, tx.Commit)
+	return r.commitOps(ops, tx.Commit)
 }
 
 // batch runs several transactions that the engine finds in its commit list together. If one of them has to wait for
@@ -271,7 +271,7 @@ type heldToken struct {
 }
 
 func (r *runner) holdToken() *heldToken {
-	r.keeper.waited.Store(false)
+	r.background.waited.Store(false)
 	return &heldToken{r: r, let: r.db.engine.HoldToken()}
 }
 
@@ -298,7 +298,7 @@ func (h *heldToken) awaitPushed(end <-chan error) (err error, early bool) {
 			return err, true
 		default:
 		}
-		if h.r.keeper.waited.Load() {
+		if h.r.background.waited.Load() {
 			h.release()
 			break
 		}
@@ -325,21 +325,21 @@ func (r *runner) sync() error {
 
 // housekeep begins regular maintenance, and from time to time a compaction.
 func (r *runner) housekeep() error {
-	if r.keeper.active {
+	if r.background.active {
 		return nil
 	}
 	if r.kept++; r.kept%5 == 4 {
-		r.keeper.start(func() error { return r.db.Compact(context.Background(), nil) }, func() { r.compacted++ })
+		r.background.start(func() error { return r.db.Compact(context.Background(), nil) }, func() { r.compacted++ })
 	} else {
-		r.keeper.start(r.db.engine.Housekeep, nil)
+		r.background.start(r.db.engine.Housekeep, nil)
 	}
 	return nil
 }
 
 func (r *runner) checkpoint() error {
-	if !r.keeper.active {
+	if !r.background.active {
 		now := r.acked
-		r.keeper.start(r.db.engine.Checkpoint, func() {
+		r.background.start(r.db.engine.Checkpoint, func() {
 			r.safe, r.alive = max(r.safe, now), max(r.alive, now)
 			r.held += min(1, len(r.snaps))
 		})
@@ -416,7 +416,7 @@ func (r *runner) verify() error {
 }
 
 func (r *runner) check() error {
-	if err := r.unlessFull(r.keeper.finish()); err != nil {
+	if err := r.unlessFull(r.background.finish()); err != nil {
 		return err
 	}
 	return r.db.Check(context.Background())
@@ -424,7 +424,7 @@ func (r *runner) check() error {
 
 // reopen closes the database cleanly.
 func (r *runner) reopen() error {
-	if err := r.unlessFull(r.keeper.finish()); err != nil {
+	if err := r.unlessFull(r.background.finish()); err != nil {
 		return err
 	}
 	r.finish()

@@ -104,16 +104,16 @@ func (m *model) rounds(n int) error {
 			return err
 		}
 		// Only flushes release the token in the middle: a commit may run beside their steps that need no token.
-		aside := func() {}
+		apart := func() {}
 		switch {
 		case m.flush != nil && !m.flush.encoded && !m.flush.written:
-			m.flush.encoded, aside = true, m.flush.f.Encode
+			m.flush.encoded, apart = true, m.flush.f.Encode
 		case m.flush == nil && m.check == nil && m.r.IntN(4) == 0:
 			m.p.Freeze()
-			aside = func() { m.check = m.s.BeginCheckpoint(m.p.EncodeTable()) }
+			apart = func() { m.check = m.s.BeginCheckpoint(m.p.EncodeTable()) }
 		}
 		var beside sync.WaitGroup
-		beside.Go(aside)
+		beside.Go(apart)
 		err := m.commit()
 		beside.Wait()
 		for _, step := range []func(*model) error{(*model).flushStep, (*model).fold, (*model).touch, (*model).checkpointStep, (*model).sync, (*model).reclaim} {

@@ -85,8 +85,8 @@ func TestTakeBackBesideCalls(t *testing.T) {
 		var at atomic.Uint64
 		var table Table
 		l := table.Add(r.Acquire(&at), time.Now(), false)
-		var keeper sync.WaitGroup
-		keeper.Go(func() { l.TakeBack() })
+		var taker sync.WaitGroup
+		taker.Go(func() { l.TakeBack() })
 		for l.Enter(time.Hour) {
 			if r.Count() != 1 {
 				t.Fatal("lost within a call")
@@ -94,7 +94,7 @@ func TestTakeBackBesideCalls(t *testing.T) {
 			l.Leave()
 			runtime.Gosched()
 		}
-		keeper.Wait()
+		taker.Wait()
 		require.True(t, l.End())
 		require.Zero(t, r.Count())
 	}

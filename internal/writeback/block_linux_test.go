@@ -84,7 +84,7 @@ func (k fileSystem) life(t *testing.T, rng *rand.Rand, images int) (taken int) {
 	require.NoError(t, run("sync", disk))
 	require.NoError(t, mem.SyncDir(diskName)) // the name of a disk is always durable
 
-	s := &sampler{mem: mem, rng: rng, oneIn: 1 + rng.IntN(4), left: images, aside: true}
+	s := &sampler{mem: mem, rng: rng, oneIn: 1 + rng.IntN(4), left: images, concurrent: true}
 	scratch := inMemory(t)
 	s.look = func(image *vfs.Mem, least, most streams.Numbers) error { return k.look(image, scratch, least, most) }
 	var known past

@@ -24,9 +24,9 @@ type sampler struct {
 	// look checks an image. least are the transactions that were durable before it was taken, most those that had
 	// begun by then.
 	look func(image *vfs.Mem, least, most streams.Numbers) error
-	// aside: images are checked while the kernel's calls go on, one image at a time. No images are taken meanwhile.
-	aside bool
-	busy  atomic.Bool // an image is being checked, if aside
+	// concurrent: images are checked while the kernel's calls go on, one image at a time. No images are taken meanwhile.
+	concurrent bool
+	busy       atomic.Bool // an image is being checked, if concurrent
 
 	mu      sync.Mutex // guards the rest; held while an image is checked, which blocks the kernel's call
 	rng     *rand.Rand
@@ -46,14 +46,14 @@ func (s *sampler) see(op vfs.Op) error {
 	if s.left <= 0 || s.err != nil || s.process == nil || s.busy.Load() || s.rng.IntN(s.oneIn) != 0 {
 		return nil
 	}
-	if n := s.mem.Units(); !s.aside && n > 0 && n <= 4 && s.rng.IntN(4) == 0 {
+	if n := s.mem.Units(); !s.concurrent && n > 0 && n <= 4 && s.rng.IntN(4) == 0 {
 		for mask := range uint64(1) << n {
 			s.image(fmt.Sprintf("%v subset %#x", op, mask), func() *vfs.Mem { return s.mem.CrashSubset(mask) })
 		}
 		return nil
 	}
 	policies := vfs.Policies()
-	if s.aside || s.rng.IntN(12) != 0 {
+	if s.concurrent || s.rng.IntN(12) != 0 {
 		i := s.rng.IntN(len(policies))
 		policies = policies[i : i+1]
 	}
@@ -74,7 +74,7 @@ func (s *sampler) image(name string, take func() *vfs.Mem) {
 	s.left--
 	s.taken++
 	name = fmt.Sprintf("image %d, %s, of %+v", s.taken, name, s.process.load)
-	if !s.aside {
+	if !s.concurrent {
 		s.note(name, s.look(image, least, most))
 		return
 	}
