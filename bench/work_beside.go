@@ -51,7 +51,7 @@ const (
 	mostWriters   = 4
 	besideTurns   = 4
 	mostBeside    = 10 * time.Second // with each company, in all turns
-	settleBeside  = time.Second
+	pauseBeside   = time.Second
 	besideLookups = 1 << 19 // keys that the reader goes through before it begins again
 )
 
@@ -96,7 +96,7 @@ func runBeside(c *Cell, durable bool) error {
 		if err := c.store.Sync(); err != nil {
 			return err
 		}
-		time.Sleep(settleBeside)
+		time.Sleep(pauseBeside)
 	}
 	stop()
 	for i, of := range companies {

@@ -47,7 +47,7 @@ func addUpdates(name, title string, clients, records, hot int) {
 	})
 }
 
-// addSynced adds one goroutine whose commits need no sync, and that has all of them made durable by one behind so many. Where a store has a call
+// addSynced adds one goroutine whose commits need no sync, and that has all of them made durable by one sync after a number of them. Where a store has a call
 // by which a commit that nobody waits for becomes durable, a variant uses that.
 func addSynced(commits int) {
 	addWork(&work{

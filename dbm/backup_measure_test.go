@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	backupMeasure = flag.Int("backup.measure", 0, "measure backups of a database with so many records, while writers go on")
+	backupMeasure = flag.Int("backup.measure", 0, "measure backups of a database with this number of records, while writers go on")
 	backupDir     = flag.String("backup.dir", "", "directory of the measured database; empty: a temporary one")
 	backupValue   = flag.Int("backup.value", 100, "bytes of its values")
 )

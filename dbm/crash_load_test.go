@@ -21,7 +21,7 @@ type load struct {
 	segmentPages uint32
 	keys         int // number of possible keys
 	style        int // form of the keys
-	longEvery    int // one in so many keys is too long for a leaf; 0 = none
+	longEvery    int // one in longEvery keys is too long for a leaf; 0 = none
 	ops          int // most ops of a transaction
 	deletes      int // how many of 100 ops are deletes
 	big          int // length of the largest values, of which there are few

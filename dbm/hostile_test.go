@@ -116,7 +116,7 @@ func longer(rng *rand.Rand, segment int) int64 {
 
 const (
 	filesOfBase = 200 // hostile files made from one base
-	realEvery   = 100 // one in so many files is a real one, mapped by the system and with background work in the background
+	realEvery   = 100 // one in realEvery files is a real one, mapped by the system and with background work in the background
 )
 
 // A campaign tests hostile files.

@@ -95,7 +95,7 @@ func TestListAppendFindsSkew(t *testing.T) {
 const (
 	valueLists = 4
 	rowLists   = 4
-	hotShare   = 3 // one in so many uses the first list of its kind
+	hotShare   = 3 // one in hotShare uses the first list of its kind
 )
 
 func drawList(rng *rand.Rand) string {

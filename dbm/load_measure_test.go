@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	loadMeasure = flag.Int("load.measure", 0, "measure loads of so many sorted records of 16 and 100 bytes, beside what the device writes in sequence")
+	loadMeasure = flag.Int("load.measure", 0, "measure loads of this number of sorted records of 16 and 100 bytes, beside what the device writes in sequence")
 	loadDir     = flag.String("load.dir", "", "directory of the measured files; empty: a temporary one")
 )
 

@@ -89,6 +89,6 @@ func TestReadTwiceFindsImbalance(t *testing.T) {
 	db, err = dbm.Open(path, nil)
 	require.NoError(t, err)
 	b := &bank{db: db, expected: map[int]int64{}}
-	require.ErrorContains(t, b.settle(t.Context(), &demoRow{}), "account 3 holds 1, the acknowledged transfers leave 1000")
+	require.ErrorContains(t, b.compareAccounts(t.Context(), &demoRow{}), "account 3 holds 1, the acknowledged transfers leave 1000")
 	require.NoError(t, db.Close())
 }

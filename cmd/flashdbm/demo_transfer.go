@@ -33,7 +33,7 @@ func (d *demo) transfer(ctx context.Context) error {
 		if err := bank.run(ctx, d.transfers); err != nil {
 			return err
 		}
-		if err := bank.settle(ctx, row); err != nil {
+		if err := bank.compareAccounts(ctx, row); err != nil {
 			return err
 		}
 		conflicts = db.Stats().Conflicts - conflicts
@@ -179,8 +179,8 @@ func readTwice(tx *dbm.Tx) error {
 	return nil
 }
 
-// settle compares every account with the acknowledged transfers.
-func (b *bank) settle(ctx context.Context, row *demoRow) error {
+// compareAccounts compares every account with the acknowledged transfers.
+func (b *bank) compareAccounts(ctx context.Context, row *demoRow) error {
 	return b.db.ViewContext(ctx, func(tx *dbm.Tx) error {
 		var problems []error
 		for account := range accounts {

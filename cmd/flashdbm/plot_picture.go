@@ -89,12 +89,12 @@ func (p *filePicture) layout() grid {
 	most := g.columns * (mapHeight / g.side)
 	g.each = (n + most - 1) / most
 	for from := 0; from < len(p.segments); from += g.each {
-		g.cells = append(g.cells, gather(p.segments[from:min(from+g.each, len(p.segments))]))
+		g.cells = append(g.cells, cellOf(p.segments[from:min(from+g.each, len(p.segments))]))
 	}
 	return g
 }
 
-func gather(segments []dbm.Segment) cell {
+func cellOf(segments []dbm.Segment) cell {
 	c := cell{segments: len(segments)}
 	for _, s := range segments {
 		switch s.Kind {

@@ -131,7 +131,7 @@ func TestPictureFits(t *testing.T) {
 // TestCellColours: each kind of segment, and each share of live data, has its color.
 func TestCellColours(t *testing.T) {
 	one := func(kind string, live int64) color.RGBA {
-		c := gather([]dbm.Segment{{Kind: kind, Bytes: 1 << 20, Live: live, Group: 5}})
+		c := cellOf([]dbm.Segment{{Kind: kind, Bytes: 1 << 20, Live: live, Group: 5}})
 		return c.content()
 	}
 	require.Equal(t, absentColour, one(dbm.SegmentAbsent, 0))

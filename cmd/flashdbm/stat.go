@@ -85,7 +85,7 @@ func printSegments(w io.Writer, segments []dbm.Segment) error {
 		if n > 0 && n%segmentsInLine == 0 {
 			line.WriteByte('\n')
 		}
-		c := gather(segments[from:min(from+each, len(segments))])
+		c := cellOf(segments[from:min(from+each, len(segments))])
 		line.WriteByte(c.symbol())
 	}
 	line.WriteByte('\n')

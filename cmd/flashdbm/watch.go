@@ -238,7 +238,7 @@ func segmentLinesIn(segments []dbm.Segment, columns, lines int) []string {
 	page := []string{fmt.Sprintf("segments, %d a character: 0-9 live tenths, . free, _ given back, > log ends", each)}
 	var line strings.Builder
 	for from := 0; from < len(segments); from += each {
-		c := gather(segments[from:min(from+each, len(segments))])
+		c := cellOf(segments[from:min(from+each, len(segments))])
 		line.WriteByte(c.symbol())
 		if line.Len() == columns {
 			page = append(page, line.String())

@@ -19,7 +19,7 @@ import (
 // A sampler takes images of a vfs.Mem while the kernel writes to it.
 type sampler struct {
 	mem   *vfs.Mem
-	oneIn int // images are taken of one in so many operations
+	oneIn int // one in oneIn operations gets an image
 
 	// look checks an image. least are the transactions that were durable before it was taken, most those that had
 	// begun by then.
