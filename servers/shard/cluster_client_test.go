@@ -597,7 +597,7 @@ func (x *clusterClient) got(l *clusterLane, status protocol.Status, flags protoc
 	v := name(it.Value)
 	x.seen[l.c.key] = append(x.seen[l.c.key], seenVersion{it.Version, v})
 	m := x.conns[l.shard].m
-	if it.HasPointer && m.alive() && m.life == x.conns[l.shard].life && m.shard.term == it.Pointer.Term {
+	if it.HasPointer && m.alive() && m.life == x.conns[l.shard].life && m.shard != nil && m.shard.term == it.Pointer.Term {
 		if key, ok := m.shard.arena.Key(it.Pointer.Extent); ok {
 			less := func(us uint32) time.Duration { return time.Duration(us) * time.Microsecond / 64 * 63 }
 			x.cache[l.c.key] = clusterPointer{
