@@ -71,15 +71,15 @@ func (a *Assignment) At(seed uint64) *Circle {
 	if !a.Moving() {
 		return from
 	}
-	c := &Circle{}
+	var points []point
 	a.parts(seed, from, func(last uint64, p Pair) {
 		owner := p.From
 		if slices.Contains(a.Moved, p) {
 			owner = p.To
 		}
-		c.points = append(c.points, point{last, owner})
+		points = append(points, point{last, owner})
 	})
-	return c
+	return of(points)
 }
 
 // Moves returns all moves of the change, in ascending order of the pairs; nil if nothing moves.
@@ -106,15 +106,15 @@ func (a *Assignment) Moves(seed uint64) (list []Move) {
 		return int(int64(a.To) - int64(b.To))
 	})
 	for _, p := range pairs {
-		c := &Circle{}
+		points := make([]point, 0, len(parts))
 		for _, x := range parts {
 			goes := uint32(0)
 			if x.Pair == p {
 				goes = 1
 			}
-			c.points = append(c.points, point{x.last, goes})
+			points = append(points, point{x.last, goes})
 		}
-		list = append(list, Move{p, c.Ranges(1), slices.Contains(a.Moved, p)})
+		list = append(list, Move{p, of(points).Ranges(1), slices.Contains(a.Moved, p)})
 	}
 	return list
 }

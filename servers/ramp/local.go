@@ -16,6 +16,8 @@ type Host interface {
 	Table() (seed uint64, partitions uint32)
 	Prepare(partition uint32, q *protocol.Prepare, flags protocol.Flags, done func(protocol.Status, protocol.Timestamp))
 	Commit(partition uint32, d protocol.Transaction, done func(protocol.Status))
+	// Finished is called when all partitions of a transaction have answered COMMIT.
+	Finished(partition uint32, d protocol.Transaction)
 	Abort(partition uint32, d protocol.Transaction, done func(protocol.Status))
 	Get(partition uint32, q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status))
 }
@@ -46,32 +48,35 @@ func Local(h Host, timeout time.Duration) *LocalClient {
 
 // A gathering waits for the answers of several partitions.
 type gathering struct {
-	mu   sync.Mutex // guards left, err, and what the answers change
+	mu   sync.Mutex // guards left, all, err, and what the answers change
 	left int
-	all  chan struct{} // closed with the last answer
+	all  chan struct{} // closed with the last answer; nil: nobody waits
 	err  error
 }
 
-func gather(n int) *gathering { return &gathering{left: n, all: make(chan struct{})} }
+func gather(n int) *gathering { return &gathering{left: n} }
 
 // answer handles one answer.
 func (g *gathering) answer(take func()) {
 	g.mu.Lock()
 	take()
-	g.left--
-	last := g.left == 0
-	g.mu.Unlock()
-	if last {
+	if g.left--; g.left == 0 && g.all != nil {
 		close(g.all)
 	}
+	g.mu.Unlock()
 }
 
-func (g *gathering) wait(ctx context.Context) error {
-	select {
-	case <-g.all:
+// wait waits for all answers. Mostly they have come before the calls returned.
+func (g *gathering) wait(ctx context.Context, until time.Time) error {
+	g.mu.Lock()
+	if g.left == 0 {
+		g.mu.Unlock()
 		return nil
-	default:
 	}
+	g.all = make(chan struct{})
+	g.mu.Unlock()
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	select {
 	case <-g.all:
 		return nil
@@ -80,16 +85,26 @@ func (g *gathering) wait(ctx context.Context) error {
 	}
 }
 
+// over returns why a call gives up, nil before that.
+func over(ctx context.Context, until time.Time) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case time.Now().After(until):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
 // PutAll does what Client.PutAll does.
 func (c *LocalClient) PutAll(ctx context.Context, pairs []Pair) (Timestamp, error) {
 	t := &put{}
 	if err := t.split(c.e, pairs); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
+	until := time.Now().Add(c.timeout)
 	for tries := 1; ; tries++ {
-		ts, again, err := c.tryPut(ctx, t)
+		ts, again, err := c.tryPut(ctx, until, t)
 		if !again {
 			return ts, err
 		}
@@ -100,7 +115,7 @@ func (c *LocalClient) PutAll(ctx context.Context, pairs []Pair) (Timestamp, erro
 }
 
 // tryPut tries with one timestamp. again: the transaction was refused, and a newer timestamp may succeed.
-func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again bool, err error) {
+func (c *LocalClient) tryPut(ctx context.Context, until time.Time, t *put) (ts Timestamp, again bool, err error) {
 	c.mu.Lock()
 	ts = c.clock.Next(uint64(time.Now().UnixMilli()))
 	c.mu.Unlock()
@@ -128,7 +143,7 @@ func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again b
 			})
 		})
 	}
-	if why := g.wait(ctx); why != nil {
+	if why := g.wait(ctx, until); why != nil {
 		return 0, false, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
 	}
 	d := protocol.Transaction{TS: ts, Client: c.e.client}
@@ -148,8 +163,8 @@ func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again b
 			c.clock.Renumber(c.e.stride)
 		}
 		c.mu.Unlock()
-		if g.err == nil && ctx.Err() != nil {
-			g.err = fmt.Errorf("%w (%w)", ErrUnavailable, context.Cause(ctx))
+		if why := over(ctx, until); g.err == nil && why != nil {
+			g.err = fmt.Errorf("%w (%w)", ErrUnavailable, why)
 		}
 		return 0, g.err == nil, g.err
 	case len(t.parts) == 1:
@@ -165,8 +180,11 @@ func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again b
 			})
 		})
 	}
-	if why := done.wait(ctx); why != nil {
+	if why := done.wait(ctx, until); why != nil {
 		return 0, false, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
+	}
+	for i := 0; i < len(t.parts) && done.err == nil; i++ {
+		c.host.Finished(t.parts[i].link.number, d)
 	}
 	return ts, false, done.err
 }
@@ -177,8 +195,7 @@ func (c *LocalClient) GetAll(ctx context.Context, keys [][]byte) ([]Value, error
 	if err := t.sort(c.e, keys); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
+	until := time.Now().Add(c.timeout)
 	for {
 		for i := range t.keys {
 			k := &t.keys[i]
@@ -186,7 +203,7 @@ func (c *LocalClient) GetAll(ctx context.Context, keys [][]byte) ([]Value, error
 			t.ask(i)
 		}
 		t.round, t.gone, t.buf = 1, false, nil
-		err := c.round(ctx, t)
+		err := c.round(ctx, until, t)
 		if err == nil && !t.gone && len(t.keys) > 1 {
 			for i := range t.keys {
 				t.wantSiblings(&t.keys[i])
@@ -197,7 +214,7 @@ func (c *LocalClient) GetAll(ctx context.Context, keys [][]byte) ([]Value, error
 				}
 			}
 			if t.round = 2; len(t.groups) > 0 {
-				err = c.round(ctx, t)
+				err = c.round(ctx, until, t)
 			}
 		}
 		switch {
@@ -205,16 +222,17 @@ func (c *LocalClient) GetAll(ctx context.Context, keys [][]byte) ([]Value, error
 			return nil, err
 		case !t.gone:
 			return t.values(), nil
-		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%w (%w)", ErrUnavailable, context.Cause(ctx))
+		}
+		if why := over(ctx, until); why != nil {
+			return nil, fmt.Errorf("%w (%w)", ErrUnavailable, why)
 		}
 	}
 }
 
 // round requests the keys in the groups.
-func (c *LocalClient) round(ctx context.Context, t *get) error {
+func (c *LocalClient) round(ctx context.Context, until time.Time, t *get) error {
 	for {
-		err := c.askGroups(ctx, t)
+		err := c.askGroups(ctx, until, t)
 		if err != nil || len(t.groups) == 0 {
 			return err
 		}
@@ -222,7 +240,7 @@ func (c *LocalClient) round(ctx context.Context, t *get) error {
 }
 
 // askGroups requests the groups once. Afterwards t.groups has the groups to request next.
-func (c *LocalClient) askGroups(ctx context.Context, t *get) error {
+func (c *LocalClient) askGroups(ctx context.Context, until time.Time, t *get) error {
 	groups := t.groups
 	t.groups = nil
 	w := gather(len(groups))
@@ -254,7 +272,7 @@ func (c *LocalClient) askGroups(ctx context.Context, t *get) error {
 			})
 		})
 	}
-	if why := w.wait(ctx); why != nil {
+	if why := w.wait(ctx, until); why != nil {
 		return fmt.Errorf("%w (%w)", ErrUnavailable, why)
 	}
 	return errors.Join(w.err, t.err)

@@ -87,6 +87,8 @@ func (t *put) split(e *engine, pairs []Pair) error {
 		}
 		return a.at - b.at
 	})
+	t.hashes = make([]uint64, 0, len(list))
+	t.parts = make([]putPart, 0, min(len(list), len(e.links)))
 	for i, h := range list {
 		if i+1 < len(list) && list[i+1].hash == h.hash {
 			if string(pairs[h.at].Key) != string(pairs[list[i+1].at].Key) {
@@ -105,6 +107,7 @@ func (t *put) split(e *engine, pairs []Pair) error {
 		if at < 0 {
 			at = len(t.parts)
 			t.parts = append(t.parts, putPart{link: l})
+			t.parts[at].body.Parts = make([]protocol.Part, 0, min(len(list), 1+2*len(list)/len(e.links)))
 		}
 		b := &t.parts[at].body
 		b.Parts = append(b.Parts, part)

@@ -445,6 +445,7 @@ func (h *refusingHost) Prepare(_ uint32, q *protocol.Prepare, _ protocol.Flags, 
 func (h *refusingHost) Commit(uint32, protocol.Transaction, func(protocol.Status)) {
 	panic("it was refused")
 }
+func (h *refusingHost) Finished(uint32, protocol.Transaction) { panic("it was refused") }
 func (h *refusingHost) Abort(_ uint32, _ protocol.Transaction, done func(protocol.Status)) {
 	done(protocol.StatusOK)
 }

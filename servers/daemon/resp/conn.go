@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -62,6 +63,7 @@ func (c *conn) serve() {
 		c.runBatch()
 		if err == nil && !c.quit {
 			c.out.flush()
+			runtime.Gosched() // if others are ready: the next command has perhaps come by then, and the read finds it
 			err = c.in.fill()
 		}
 		var wrong protocolError

@@ -15,7 +15,9 @@
 //
 // The holder of a partition's lock serves it: its thread, which polls for messages as long as there is work and for
 // another 20 µs and then sleeps without the lock; a goroutine of the node's process that calls it (Prepare, Commit,
-// Abort, Get), which serves only its own call; or a thread of its store that has news.
+// Finished, Abort, Get), which serves its own call and does a little of the work that is due by time; or a thread of
+// its store that has news. Work that callers leave to the thread costs a wake-up, and if they keep the lock busy, the
+// lock is handed to a thread that does not run yet: all other callers wait for it.
 //
 //  1. Nothing that the partition calls takes the lock of another partition: notes go to a mailbox.
 //  2. A goroutine that leaves work for the thread (a note, an answer to a connection, a new connection) wakes the

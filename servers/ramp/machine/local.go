@@ -22,6 +22,19 @@ func (n *Node) Commit(number uint32, d protocol.Transaction, done func(protocol.
 	}
 }
 
+// Finished says that all partitions of a transaction have answered COMMIT.
+func (n *Node) Finished(number uint32, d protocol.Transaction) {
+	if n.o.Durability != partition.Memory {
+		return // the partitions tell each other, once their files have it
+	}
+	r := n.partitions[number]
+	r.own.Lock()
+	defer r.own.Unlock()
+	if !r.stopped.Load() && r.alone != nil {
+		r.alone.Finished(d)
+	}
+}
+
 // Abort serves an ABORT.
 func (n *Node) Abort(number uint32, d protocol.Transaction, done func(protocol.Status)) {
 	if !n.partitions[number].call(func(p *partition.Partition) { p.Abort(d, done) }) {

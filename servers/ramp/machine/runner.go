@@ -313,6 +313,7 @@ func (r *runner) call(do func(p *partition.Partition)) bool {
 		p.Look()
 	}
 	do(p)
+	p.Tidy()
 	owes := p.Owes()
 	r.own.Unlock()
 	if owes {

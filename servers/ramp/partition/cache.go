@@ -111,7 +111,7 @@ func (p *Partition) arrivals() (worked bool) {
 // asks for fewer keys at once. failLarge reports whether there was such a request.
 func (p *Partition) failLarge() bool {
 	for i := range p.brought {
-		for _, w := range p.active[string(p.brought[i].Key)].parked {
+		for _, w := range p.active.find(p.brought[i].Hash, p.brought[i].Key).parked {
 			if len(w.pins) > 1 && !w.failed {
 				w.failed = true
 				p.waiting--
@@ -130,7 +130,7 @@ func (p *Partition) arrived(f *store.Fetched) bool {
 	if f.Found && !p.load(&store.Version{TS: f.Version, Hash: f.Hash, Flags: f.Flags, Key: f.Key, Value: f.Value, Older: f.Older}) {
 		return false
 	}
-	x := p.active[string(f.Key)]
+	x := p.active.find(f.Hash, f.Key)
 	x.fetching, x.known = false, true
 	p.resume(&x.parked)
 	p.idle(x)
@@ -213,7 +213,7 @@ func (p *Partition) evict(bytes int) bool {
 			}
 			b := guard.Bytes(p.arena.Bytes(at))
 			key := guard.Parse(b).Key
-			if m == markKept || int32(uint32(p.o.Store.Applied())<<1-m) < 0 || p.active[string(key)] != nil {
+			if m == markKept || int32(uint32(p.o.Store.Applied())<<1-m) < 0 || p.active.find(p.hash(key), key) != nil {
 				continue // invariants 12 and 13
 			}
 			freed += len(b)

@@ -27,6 +27,15 @@ func (p *Partition) Commit(d protocol.Transaction, done func(protocol.Status)) {
 	}
 }
 
+// Finished is called when all partitions of a transaction have answered its COMMIT, by a client that has sent it to no
+// partition but those of this process. Without files all partitions have the transaction then, and it is forgotten
+// (invariant 6). Otherwise the partitions tell each other when their files have it.
+func (p *Partition) Finished(d protocol.Transaction) {
+	if t := p.txns[d.TS]; t != nil && t.client == d.Client && t.state == committed && p.o.Store == nil {
+		delete(p.txns, t.ts)
+	}
+}
+
 // Abort serves an ABORT: a partition has refused the transaction. A committed transaction stays committed. A
 // timestamp that is far ahead is not remembered: it would raise the floor above all future dates.
 func (p *Partition) Abort(d protocol.Transaction, done func(protocol.Status)) {

@@ -19,12 +19,15 @@ type removedKey struct {
 	ts   Timestamp
 }
 
-// passing does the work that is due by time.
-func (p *Partition) passing() (worked bool) {
+// Tidy does a little of the work that is due by time. A caller within the process does it with each call.
+func (p *Partition) Tidy() { p.passing(workPerCall) }
+
+// passing does the work that is due by time: at most so many pieces of each kind.
+func (p *Partition) passing(pieces int) (worked bool) {
 	if p.failed != nil {
 		return false
 	}
-	for range workPerStep {
+	for range pieces {
 		ts, ok := p.asks.next(p.now)
 		if !ok {
 			break
@@ -34,7 +37,7 @@ func (p *Partition) passing() (worked bool) {
 		}
 		worked = true
 	}
-	for range workPerStep {
+	for range pieces {
 		v, ok := p.overtaken.next(p.now)
 		if !ok {
 			break
@@ -42,7 +45,7 @@ func (p *Partition) passing() (worked bool) {
 		p.drop(&v)
 		worked = true
 	}
-	for range workPerStep {
+	for range pieces {
 		k, ok := p.removed.next(p.now)
 		if !ok {
 			break
@@ -50,7 +53,7 @@ func (p *Partition) passing() (worked bool) {
 		p.forgetRemove(&k)
 		worked = true
 	}
-	for range workPerStep {
+	for range pieces {
 		ts, ok := p.refused.next(p.now)
 		if !ok {
 			break
@@ -96,7 +99,7 @@ func (p *Partition) forgetRemove(k *removedKey) {
 	if !ok || Timestamp(p.item(arena.Place(place)).Version) != k.ts {
 		return
 	}
-	if p.active[string(k.key)] != nil || p.txns[k.ts] != nil {
+	if p.active.find(k.hash, k.key) != nil || p.txns[k.ts] != nil {
 		p.removed.add(p.now+versionTime, *k)
 		return
 	}

@@ -70,6 +70,9 @@ const (
 	maxBacklog   = 64 << 20 // bytes on their way to the file; above it nothing is received
 	maxWaiting   = 10_000   // requests that wait for the file or for a transaction; above it nothing is received
 	workPerStep  = 64       // most pieces of work due by time, of each kind, in one step
+	// workPerCall is the same for a call from within the process. Smaller than the number of keys in a call: the work is
+	// left to the thread. Larger: a single call may take longer.
+	workPerCall = 16
 )
 
 // Options configure a partition.
@@ -113,7 +116,7 @@ type Partition struct {
 
 	arena  *arena.Arena
 	table  *table.Table // hash of a key to its slot
-	active map[string]*versions
+	active active
 	txns   map[Timestamp]*txn
 	conns  []*conn
 	first  int
@@ -127,9 +130,9 @@ type Partition struct {
 	hand     uint64
 	places   []uint64
 	scratch  []byte
-	hashes   []uint64      // for touch
+	hashes   []uint64      // of the keys of a PREPARE
 	touched  uint64        // results of loads into the cache: keeps the compiler from removing them
-	written  []*versions   // the keys of a PREPARE
+	written  []*versions   // of these keys; nil: not active
 	rooms    []arena.Place // the places of their new versions
 	out      []byte        // the answer to a GET
 	get      protocol.Get
@@ -168,7 +171,8 @@ func open(o Options, s *seat) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Partition{o: o, term: o.Term, arena: a, active: map[string]*versions{}, txns: map[Timestamp]*txn{}, complete: true, seat: s}
+	p := &Partition{o: o, term: o.Term, arena: a, txns: map[Timestamp]*txn{}, complete: true, seat: s}
+	p.active.lists = map[uint64]*versions{}
 	p.table = table.New((*items)(p))
 	p.locks.init()
 	p.now, p.wall = o.Clock(0)
@@ -232,7 +236,7 @@ func (p *Partition) Step() (worked bool) {
 		worked = p.receive() || worked
 	}
 	if p.seat == nil || !p.seat.reign.Closed() {
-		worked = p.passing() || worked
+		worked = p.passing(workPerStep) || worked
 	}
 	worked = p.flush() || worked
 	return worked
@@ -391,7 +395,7 @@ func (s *Stats) add(o *Stats) {
 // Stats returns the counters.
 func (p *Partition) Stats() Stats {
 	s := p.counts
-	s.Keys, s.Bytes, s.Transactions, s.Held = p.table.Len(), p.arena.Live(), len(p.txns), len(p.active)
+	s.Keys, s.Bytes, s.Transactions, s.Held = p.table.Len(), p.arena.Live(), len(p.txns), p.active.count
 	s.DurableBehind = p.seq - p.durable()
 	return s
 }

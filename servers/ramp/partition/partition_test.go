@@ -454,3 +454,89 @@ func TestGoneAmong(t *testing.T) {
 	require.Equal(t, protocol.StateNever, v.State)
 	require.Equal(t, at(4200), v.TS)
 }
+
+// TestFinished: without a file, a transaction that all partitions have committed is forgotten when its client says so; with one, when the partitions have told each
+// other. One that is only prepared, or another client's, is kept.
+func TestFinished(t *testing.T) {
+	b := newBench(t)
+	d := protocol.Transaction{TS: at(10), Client: 9}
+	s, _ := b.prepare(d.TS, true, "k")
+	require.Equal(t, protocol.StatusOK, s)
+	b.p.Finished(d)
+	require.Contains(t, b.p.txns, d.TS, "it is not committed")
+	require.Equal(t, protocol.StatusOK, b.commit(d.TS))
+	b.p.Finished(protocol.Transaction{TS: d.TS, Client: 10})
+	require.Contains(t, b.p.txns, d.TS, "it is another client's")
+	b.p.Finished(d)
+	require.Empty(t, b.p.txns)
+	require.Equal(t, d.TS, b.get("k", 0).TS)
+	b.pass(2 * time.Second)
+	require.Empty(t, b.told, "nothing is left to ask")
+	b.p.Hear(Note{From: 1, TS: d.TS, Client: 9, State: NoteCommitted, Question: true})
+	require.Len(t, b.told, 1)
+	require.Equal(t, NoteCommitted, b.told[0].State)
+
+	f := newMemberBench(t)
+	f.reign(1)
+	q := f.question("k")
+	q.TS = at(2000)
+	f.p.Look()
+	f.p.Prepare(q, 0, func(protocol.Status, Timestamp) {})
+	f.work(time.Millisecond)
+	d = protocol.Transaction{TS: q.TS, Client: q.Client}
+	f.p.Commit(d, func(s protocol.Status) { require.Equal(t, protocol.StatusOK, s) })
+	f.p.Finished(d)
+	require.Contains(t, f.p.txns, d.TS)
+}
+
+// TestSameHash: keys with the same hash have versions of their own.
+func TestSameHash(t *testing.T) {
+	a := active{lists: map[uint64]*versions{}}
+	keys := []string{"a", "b", "c"}
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
+		list := make([]*versions, len(keys))
+		for i, k := range keys {
+			require.Nil(t, a.find(7, []byte(k)))
+			list[i] = a.add(7, []byte(k))
+		}
+		require.Equal(t, len(keys), a.count)
+		for _, gone := range order {
+			a.remove(list[gone])
+			list[gone] = nil
+			for i, k := range keys {
+				require.True(t, list[i] == a.find(7, []byte(k)))
+			}
+		}
+		require.Zero(t, a.count)
+		require.Empty(t, a.lists)
+	}
+}
+
+// TestQueue: work comes out when it is due, in order, however much there is.
+func TestQueue(t *testing.T) {
+	var q queue[int]
+	added, next := 0, 0
+	for round := range 200 {
+		for range round * 7 % 600 {
+			q.add(int64(added+1), added)
+			added++
+		}
+		until := min(next+round*5%600, added) // not all of it is due
+		for {
+			if next < added {
+				require.EqualValues(t, next+1, q.due())
+			}
+			what, ok := q.next(int64(until))
+			if !ok {
+				break
+			}
+			require.Equal(t, next, what)
+			next++
+		}
+		require.Equal(t, until, next)
+		if next == added {
+			require.Zero(t, q.due())
+		}
+	}
+	require.Positive(t, next)
+}

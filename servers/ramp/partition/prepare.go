@@ -47,48 +47,6 @@ type sharer struct {
 	preparedS, settled bool // synced: the PREPARE; the COMMIT
 }
 
-// versions are the versions of a key besides the one in its slot. They are active, that is, in Partition.active,
-// while there are any, or requests wait for the key.
-type versions struct {
-	key      []byte // in memory of its own
-	hash     uint64
-	prepared []version
-	old      []version // committed and overtaken
-	known    bool      // the file has nothing of the key that the slot lacks
-	fetching bool
-	idle     bool // no longer active: other versions of the same key may be
-	pins     int  // number of requests that wait for other keys, too
-	parked   []*parked
-}
-
-// A version is a version of a key outside its slot. Its item's guardian is 0.
-type version struct {
-	ts    Timestamp
-	by    Timestamp // of an old version: the timestamp of the version that has overtaken it
-	place arena.Place
-}
-
-func find(list []version, ts Timestamp) int {
-	return slices.IndexFunc(list, func(v version) bool { return v.ts == ts })
-}
-
-func (p *Partition) versionsOf(h uint64, key []byte) *versions {
-	x := p.active[string(key)]
-	if x == nil {
-		x = &versions{key: slices.Clone(key), hash: h}
-		p.active[string(x.key)] = x
-	}
-	return x
-}
-
-// idle removes the versions of a key from active if there is nothing left in them.
-func (p *Partition) idle(x *versions) {
-	if len(x.prepared)+len(x.old)+len(x.parked)+x.pins == 0 && !x.fetching && !x.idle {
-		x.idle = true
-		delete(p.active, string(x.key))
-	}
-}
-
 // Prepare serves a PREPARE. newest is the timestamp that the client's next one has to exceed; with StatusClock it is
 // the partition's time. done may be called later than Prepare returns.
 func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func(s protocol.Status, newest Timestamp)) {
@@ -117,15 +75,15 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 	ready := true
 	p.touch(q.Parts)
 	for i := range q.Parts {
-		ts, known := p.latest(p.hash(q.Parts[i].Key), q.Parts[i].Key)
+		ts, known := p.latest(p.hashes[i], q.Parts[i].Key)
 		ready = ready && known
-		newest = max(newest, ts, p.inherited(q.Parts[i].Key))
+		newest = max(newest, ts, p.inherited(p.written[i]))
 	}
 	if !ready {
 		kept := q.Clone()
 		w := p.park(func() { p.Prepare(kept, flags, done) }, func(s protocol.Status) { done(s, 0) })
 		for i := range q.Parts {
-			p.await(p.hash(q.Parts[i].Key), q.Parts[i].Key, w)
+			p.await(p.hashes[i], q.Parts[i].Key, w)
 		}
 		return
 	}
@@ -148,19 +106,15 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 	})
 }
 
-// touch loads the buckets and items of all keys into the processor's cache before it reads the first one, so that the
-// processor waits for all of them together.
+// touch finds the active versions of all keys, whose hashes ours has computed, and loads their buckets and items into
+// the processor's cache before the first one is read, so that the processor waits for all of them together.
 func (p *Partition) touch(parts []protocol.Part) {
-	if len(parts) == 1 {
-		return
-	}
-	p.hashes = p.hashes[:0]
-	for i := range parts {
-		h := p.hash(parts[i].Key)
-		p.hashes = append(p.hashes, h)
+	p.written = p.written[:0]
+	for _, h := range p.hashes {
 		p.touched += p.table.Touch(h)
 	}
-	for _, h := range p.hashes {
+	for i, h := range p.hashes {
+		p.written = append(p.written, p.active.find(h, parts[i].Key))
 		if at, ok := p.table.Likely(h); ok {
 			p.touched += uint64(p.arena.Touch(arena.Place(at)))
 		}
@@ -180,8 +134,10 @@ func (p *Partition) prepareAgain(t *txn, q *protocol.Prepare, done func(protocol
 // ours checks the parts: keys of this partition and of the transaction, each once, in the order of their hashes.
 func (p *Partition) ours(q *protocol.Prepare) protocol.Status {
 	last := uint64(0)
+	p.hashes = p.hashes[:0]
 	for i := range q.Parts {
 		h := p.hash(q.Parts[i].Key)
+		p.hashes = append(p.hashes, h)
 		if p.o.Owner(h) != p.o.Partition {
 			return protocol.StatusMoved
 		}
@@ -202,14 +158,13 @@ func (p *Partition) latest(h uint64, key []byte) (ts Timestamp, known bool) {
 	if p.complete {
 		return 0, true
 	}
-	x := p.active[string(key)]
+	x := p.active.find(h, key)
 	return 0, x != nil && x.known
 }
 
-// inherited returns the greatest timestamp of the key's versions that were prepared when the last life ended, which
-// may have been acknowledged.
-func (p *Partition) inherited(key []byte) (ts Timestamp) {
-	x := p.active[string(key)]
+// inherited returns the greatest timestamp of a key's versions that were prepared when the last life ended, which may
+// have been acknowledged.
+func (p *Partition) inherited(x *versions) (ts Timestamp) {
 	if x == nil {
 		return 0
 	}
@@ -232,11 +187,12 @@ func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 		}
 		return nil, s
 	}
-	p.written = p.written[:0]
-	for i := range q.Parts { // so that room for one key does not evict another
-		x := p.versionsOf(p.hash(q.Parts[i].Key), q.Parts[i].Key)
+	for i, x := range p.written { // so that room for one key does not evict another
+		if x == nil {
+			x = p.active.add(p.hashes[i], q.Parts[i].Key)
+			p.written[i] = x
+		}
 		x.pins++
-		p.written = append(p.written, x)
 	}
 	defer func() {
 		for _, x := range p.written {

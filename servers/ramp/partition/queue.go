@@ -1,10 +1,14 @@
 package partition
 
-// A queue has work that is due at given times, in the order of times.
+// A queue has work that is due at given times, in the order of times. It may be long: its blocks are not copied when it
+// grows.
 type queue[T any] struct {
-	list []queued[T]
-	head int
+	blocks []*[queueBlock]queued[T]
+	first  int // the first work, in the first block
+	last   int // the end of all work, in the last block
 }
+
+const queueBlock = 256
 
 type queued[T any] struct {
 	at   int64
@@ -12,28 +16,40 @@ type queued[T any] struct {
 }
 
 // add adds work that is due no earlier than all work added before.
-func (q *queue[T]) add(at int64, what T) { q.list = append(q.list, queued[T]{at, what}) }
+func (q *queue[T]) add(at int64, what T) {
+	if len(q.blocks) == 0 || q.last == queueBlock {
+		q.blocks, q.last = append(q.blocks, new([queueBlock]queued[T])), 0
+	}
+	q.blocks[len(q.blocks)-1][q.last] = queued[T]{at, what}
+	q.last++
+}
+
+// empty reports whether there is no work. An empty queue has at most one block.
+func (q *queue[T]) empty() bool { return len(q.blocks) == 0 || len(q.blocks) == 1 && q.first == q.last }
 
 // due returns when the first work is due, 0 if there is none.
 func (q *queue[T]) due() int64 {
-	if q.head == len(q.list) {
+	if q.empty() {
 		return 0
 	}
-	return q.list[q.head].at
+	return q.blocks[0][q.first].at
 }
 
 // next removes and returns the first work, if it is due.
 func (q *queue[T]) next(now int64) (what T, ok bool) {
-	if q.head == len(q.list) || q.list[q.head].at > now {
+	if q.empty() || q.blocks[0][q.first].at > now {
 		return what, false
 	}
-	what = q.list[q.head].what
-	q.list[q.head] = queued[T]{}
-	if q.head++; q.head == len(q.list) {
-		q.list, q.head = q.list[:0], 0
-	} else if q.head > 1024 && q.head*2 > len(q.list) {
-		q.list = append(q.list[:0:0], q.list[q.head:]...)
-		q.head = 0
+	w := &q.blocks[0][q.first]
+	what = w.what
+	*w = queued[T]{}
+	q.first++
+	switch {
+	case len(q.blocks) == 1 && q.first == q.last:
+		q.first, q.last = 0, 0
+	case q.first == queueBlock:
+		q.blocks[0] = nil
+		q.blocks, q.first = q.blocks[1:], 0
 	}
 	return what, true
 }

@@ -27,7 +27,7 @@ func (p *Partition) read(q *protocol.Get, flags protocol.Flags, outcomes bool, e
 			return
 		}
 		_, known := p.latest(h, k.Key)
-		ready = ready && known && p.undecided(k, q.Among, outcomes) == nil
+		ready = ready && known && p.undecided(h, k, q.Among, outcomes) == nil
 	}
 	if !ready {
 		p.parkGet(q.Clone(), flags, outcomes, each, done)
@@ -50,8 +50,9 @@ func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, outcomes bool
 	w := p.park(func() { p.read(q, flags, outcomes, each, done) }, done)
 	for i := range q.Keys {
 		k := &q.Keys[i]
-		p.await(p.hash(k.Key), k.Key, w)
-		if t := p.undecided(k, q.Among, outcomes); t != nil {
+		h := p.hash(k.Key)
+		p.await(h, k.Key, w)
+		if t := p.undecided(h, k, q.Among, outcomes); t != nil {
 			w.missing++
 			t.parked = append(t.parked, w)
 		}
@@ -60,8 +61,8 @@ func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, outcomes bool
 
 // undecided returns a transaction on whose outcome the newest version of the key depends: one of the last life
 // (invariant 11), or any one if all is set.
-func (p *Partition) undecided(k *protocol.Wanted, among []protocol.Transaction, all bool) *txn {
-	x := p.active[string(k.Key)]
+func (p *Partition) undecided(h uint64, k *protocol.Wanted, among []protocol.Transaction, all bool) *txn {
+	x := p.active.find(h, k.Key)
 	if x == nil || k.TS != 0 || len(among) > 0 {
 		return nil
 	}
@@ -78,7 +79,7 @@ func (p *Partition) version(k *protocol.Wanted, among []protocol.Transaction, fl
 	p.counts.Gets++
 	*v = protocol.Version{}
 	h := p.hash(k.Key)
-	x := p.active[string(k.Key)]
+	x := p.active.find(h, k.Key)
 	place, ok := p.table.Find(h, k.Key)
 	slot := arena.Place(place)
 	latest := Timestamp(0)
