@@ -20,7 +20,7 @@ import (
 //
 // Redo gets too long if commits write it faster than flushes make it superfluous. The file, the time to open it and
 // the memory for dirty pages would grow with it. So each commit waits a little, longer the more redo there is, and
-// commits settle at the pace of the flushes: none waits for a whole flush.
+// commits go on at the pace of the flushes: none waits for a whole flush.
 const (
 	holdShare = 2                     // commits wait longest when redo exceeds its limit by half of the limit,
 	holdMost  = 50 * time.Millisecond // namely so long

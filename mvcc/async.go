@@ -14,24 +14,24 @@ import (
 
 // Asynchronous commits (CommitAsync, WriteOneAsync): the caller admits, resolves and pushes the commit, gets
 // ErrConflict and ErrFull from that, and goes on. In Durable mode one of two goroutines leads if no other committer
-// does: one leads while the other syncs. In other modes the caller settles the commit as it would any other, because
+// does: one leads while the other syncs. In other modes the caller completes the commit as it would any other, because
 // that takes no device. A third one, the callback goroutine, calls done when the commit is durable.
 //
 // Invariants:
 //
-//  1. If another goroutine settles the commit, its caller touches neither the transaction nor its node after the push,
+//  1. If another goroutine completes the commit, its caller touches neither the transaction nor its node after the push,
 //     except that it reads the node's number, which does not change. That is so in Durable mode unless the commit is
 //     heavy.
 //  2. All asynchronous commits share one channel for the token, so that one of the two goroutines takes it, whichever
 //     commit is the newest. Nobody else receives from the channel. There is one token, so room for one signal
 //     suffices.
-//  3. Whoever settles a batch queues its commits for their callbacks, oldest first, while holding the token or before
+//  3. Whoever completes a batch queues its commits for their callbacks, oldest first, while holding the token or before
 //     the next group is queued. So callbacks come in the order of commits. A heavy commit is queued when it has
 //     ended.
-//  4. The callback goroutine syncs first if a commit is not durable yet: one sync for everything that was settled
-//     before it (see gather).
-//  5. A commit that another goroutine settles counts in readers.active until its callback has returned, and its caller
-//     until it has looked for the token. A commit that its caller settles counts as active during that, and then in
+//  4. The callback goroutine syncs first if a commit is not durable yet: one sync for everything that was completed
+//     before it (see awaitMore).
+//  5. A commit that another goroutine completes counts in readers.active until its callback has returned, and its caller
+//     until it has looked for the token. A commit that its caller completes counts as active during that, and then in
 //     readers.calls, from before it ceases to be active until its callback has returned. If it counted as active for
 //     longer, it would pass for a commit beside the next one: its keys would have to be entered for conflicts, and
 //     the next one could not reuse its memory. Close waits for both counts.
@@ -48,7 +48,7 @@ var ErrBacklog = errors.New("flashdbm: too many commits are under way")
 // asyncCommit is a commit with a callback.
 type asyncCommit struct {
 	done func(error)
-	tx   *Tx    // to be ended after the commit; nil if its caller settles and ends it
+	tx   *Tx    // to be ended after the commit; nil if its caller completes and ends it
 	seq  uint64 // Seq of its batch
 	err  error
 }
@@ -65,10 +65,10 @@ type async struct {
 	used      *sync.Pool // of *Tx
 
 	mu    sync.Mutex
-	queue []*asyncCommit // settled commits whose callbacks are due
+	queue []*asyncCommit // completed commits whose callbacks are due
 
 	// Of the callback goroutine alone.
-	back   int           // commits that were settled and not called back when the last sync ended
+	back   int           // commits that were completed and not called back when the last sync ended
 	synced time.Duration // duration of the last sync
 }
 
@@ -85,7 +85,7 @@ func (a *async) stop() {
 	close(a.quit)
 	a.running.Wait()
 	select {
-	case <-a.token: // from a caller whose commit another committer has settled
+	case <-a.token: // from a caller whose commit another committer has completed
 		a.committer.lead(nil)
 	default:
 	}
@@ -136,17 +136,17 @@ func (a *async) lead() {
 	}
 }
 
-// settleReturned settles the commits that have returned before they were settled; these are asynchronous ones. With
-// the token in hand it finds each of them either settled, because the holder before has settled what it drained, or
-// in the commit list.
-func (c *committer) settleReturned() {
+// commitReturned completes the commits that have returned before they were completed; these are asynchronous ones.
+// With the token in hand it finds each of them either completed, because the holder before has completed what it
+// drained, or in the commit list.
+func (c *committer) commitReturned() {
 	if len(c.async.room) == 0 {
 		return
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.token.take()
 	defer c.token.pass(true)
-	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
+	c.commitNodes(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 }
 
 // report gives commits their outcome, and queues asynchronous ones for their callbacks.
@@ -164,7 +164,7 @@ func (a *async) report(nodes []*commitNode, err error) {
 	}
 }
 
-// add queues a settled commit, or a transaction that wrote nothing.
+// add queues a completed commit, or a transaction that wrote nothing.
 func (a *async) add(c *asyncCommit) {
 	if c.tx == nil {
 		a.committer.readers.calls.Add(1)
@@ -189,9 +189,9 @@ func (a *async) call() {
 		}
 		queue := a.more(nil)
 		if len(queue) > 0 && a.lacks(queue[len(queue)-1]) {
-			queue = a.gather(queue)
+			queue = a.awaitMore(queue)
 			begun := time.Now()
-			_ = a.committer.log.syncSettled() // finish reports the error
+			_ = a.committer.log.syncCommitted() // finish reports the error
 			a.synced, a.back = time.Since(begun), len(queue)+a.waiting()
 		}
 		for _, c := range queue {
@@ -200,7 +200,7 @@ func (a *async) call() {
 	}
 }
 
-// gather waits a little before a sync, and returns what is queued by then. A user who commits again from each
+// awaitMore waits a little before a sync, and returns what is queued by then. A user who commits again from each
 // callback does so while the callbacks go on. Without the wait, the first of those commits would have a sync to
 // themselves and the others, which come during that sync, the next one: two groups that take turns. With 50 Buffered
 // commits under way a sync covered half of them.
@@ -208,7 +208,7 @@ func (a *async) call() {
 // The wait ends when as many are queued as were when the last sync ended, when no commit has come for returnPatience,
 // or when it has taken as long as a sync. If the expected commits would take longer than a sync, there is no wait:
 // they are better made during the sync. With 5,000 under way that gives a third more per second.
-func (a *async) gather(queue []*asyncCommit) []*asyncCommit {
+func (a *async) awaitMore(queue []*asyncCommit) []*asyncCommit {
 	begun := time.Now()
 	came, last := len(queue)+a.waiting(), begun
 	if time.Duration(a.back-came)*commitTime > a.synced {
@@ -258,7 +258,7 @@ func (a *async) finish(c *asyncCommit) {
 		defer a.committer.readers.active.Add(-1)
 	}
 	if a.lacks(c) {
-		c.err = a.committer.log.syncSettled()
+		c.err = a.committer.log.syncCommitted()
 	}
 	if c.tx != nil {
 		a.end(c.tx)
@@ -267,7 +267,7 @@ func (a *async) finish(c *asyncCommit) {
 	c.done(c.err)
 }
 
-// end ends a transaction that another goroutine has settled.
+// end ends a transaction that another goroutine has completed.
 func (a *async) end(tx *Tx) {
 	if !tx.single {
 		tx.end()
@@ -352,8 +352,8 @@ func (a *async) commit(tx *Tx, c *asyncCommit) error {
 	return nil
 }
 
-// push is commitAdmitted for a commit that another goroutine settles. After an error nothing was pushed, and the held
-// pages are released.
+// push is commitAdmitted for a commit that another goroutine completes. After an error nothing was pushed, and the
+// held pages are released.
 func (a *async) push(tx *Tx, c *asyncCommit, held int64) error {
 	by := a.committer
 	n, err := by.toList(tx, held)

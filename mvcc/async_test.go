@@ -32,9 +32,9 @@ func TestCallsAreNotActive(t *testing.T) {
 	}
 }
 
-// TestGather: the sync before callbacks covers the commits that are queued during a short wait. The wait is not
+// TestAwaitMore: the sync before callbacks covers the commits that are queued during a short wait. The wait is not
 // longer than it gains, and ends when no commit comes.
-func TestGather(t *testing.T) {
+func TestAwaitMore(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	a := &async{committer: &e.committer}
 	commits := func(n int) (all []*asyncCommit) {
@@ -47,13 +47,13 @@ func TestGather(t *testing.T) {
 	for _, c := range commits(9) {
 		a.add(c)
 	}
-	require.Len(t, a.gather(commits(1)), 10, "all that were expected")
-	require.Len(t, a.gather(commits(1)), 1, "nobody comes")
+	require.Len(t, a.awaitMore(commits(1)), 10, "all that were expected")
+	require.Len(t, a.awaitMore(commits(1)), 1, "nobody comes")
 	a.add(commits(1)[0])
-	require.Len(t, a.gather(commits(1)), 2)
+	require.Len(t, a.awaitMore(commits(1)), 2)
 
 	a.synced, a.back = time.Millisecond, 10_000 // these take longer than a sync
 	a.add(commits(1)[0])
-	require.Len(t, a.gather(commits(1)), 1)
+	require.Len(t, a.awaitMore(commits(1)), 1)
 	require.Equal(t, 1, a.waiting())
 }

@@ -14,7 +14,7 @@ import (
 //
 //   - the attempt has ended it, as every attempt does;
 //   - it has lent no cursor and no reader of a value, which refer to it (lends);
-//   - it is not in the commit list: it was never pushed, or its commit is settled without an error. Then its
+//   - it is not in the commit list: it was never pushed, or its commit is completed without an error. Then its
 //     committer has been woken, and nobody has another signal for its channel.
 //
 // The caller of Retry may have kept the pointer, and must not use it after the attempt has returned. Package dbm's

@@ -67,10 +67,10 @@ const (
 	scarceShare  = 4 // in a file with a size limit, accountPages is divided by it
 )
 
-// lead settles the commits in the list as one batch. It reports whether own, the leader's commit, was among them; own
-// may be nil. If own was not, another leader has drained it, or fill has left it for the next batch. The caller holds
-// the token. lead passes the token on and wakes the other committers of the batch, also after a panic.
-func (c *committer) lead(own *commitNode) (settled bool) {
+// lead completes the commits in the list as one batch. It reports whether own, the leader's commit, was among them;
+// own may be nil. If own was not, another leader has drained it, or fill has left it for the next batch. The caller
+// holds the token. lead passes the token on and wakes the other committers of the batch, also after a panic.
+func (c *committer) lead(own *commitNode) (completed bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if c.opts.Durability == Durable {
 		c.log.device.turn()
@@ -84,17 +84,17 @@ func (c *committer) lead(own *commitNode) (settled bool) {
 	c.token.awaitSync()
 	defer c.token.pass(false)
 	nodes := c.fill(c.resolver.list.Drain(c.batch.nodes[:0]), own, c.log.device.slow())
-	c.leaving, settled = len(nodes), slices.Contains(nodes, own)
-	c.settleAll(nodes, own)
+	c.leaving, completed = len(nodes), slices.Contains(nodes, own)
+	c.commitNodes(nodes, own)
 	if own != nil {
 		c.tree.sets.hand(own.Value.tx)
 	}
-	return settled
+	return completed
 }
 
-// settleAll settles drained commits, oldest first, as one batch. It reports the outcome to all of them and wakes
+// commitNodes completes drained commits, oldest first, as one batch. It reports the outcome to all of them and wakes
 // every committer except that of own, also after a panic. Token held.
-func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
+func (c *committer) commitNodes(nodes []*commitNode, own *commitNode) {
 	c.batch.nodes = nodes
 	var err error
 	done := false
@@ -108,7 +108,7 @@ func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
 		c.batch.nodes = c.batch.nodes[:0]
 	}()
 	if len(c.batch.nodes) > 0 {
-		err = c.settle()
+		err = c.runPipeline()
 	}
 	done = true
 }
@@ -118,14 +118,14 @@ func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
 func wake(nodes []*commitNode, own *commitNode) {
 	for _, n := range nodes {
 		if n != own && n.Value.tx != nil {
-			n.Value.tx.kept.wake <- settled
+			n.Value.tx.kept.wake <- completed
 		}
 	}
 }
 
-// settle takes the commits in c.batch.nodes through the pipeline. After an error the store is poisoned, and all of
-// them fail. Token held.
-func (c *committer) settle() (err error) {
+// runPipeline takes the commits in c.batch.nodes through the pipeline. After an error the store is poisoned, and all
+// of them fail. Token held.
+func (c *committer) runPipeline() (err error) {
 	defer c.protect(&err)
 	if err := c.Failed(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (c *committer) logAndApply(b *batch) error {
 		b.held += n.Value.tx.held
 	}
 	g := c.log.redoGroup()
-	c.gather(g)
+	c.collectOps(g)
 	b.table = c.tree.tables.active
 	if b.logged = c.opts.Durability == Buffered || c.anyLogged(); b.logged {
 		b.copied = c.logInto(g)
@@ -203,7 +203,7 @@ func (c *committer) logAndApply(b *batch) error {
 		b.copied = c.logOps()
 	}
 	if b.runs = len(c.log.runs) > 0; b.runs {
-		c.tree.settleMerge() // the tree's lists of runs get them, and belong to that merge until then
+		c.tree.finishMerge() // the tree's lists of runs get them, and belong to that merge until then
 	}
 	c.log.recent.ops, c.log.recent.stays, c.log.recent.beside = len(c.batch.ops), b.logged, c.batch.beside
 	b.group = g.Number()

@@ -58,11 +58,11 @@ func newBesideGroup(c *committer) *besideGroup {
 }
 
 // lead is committer.lead for such a group.
-func (g *besideGroup) lead(own *commitNode) (settled bool) {
+func (g *besideGroup) lead(own *commitNode) (completed bool) {
 	g.nodes = g.fill(g.resolver.list.Drain(g.nodes), nil, false)
 	passed, err := false, errBroken // errBroken stays if something panics
 	defer func() {
-		if !passed { // the store has failed, as after every error of settle
+		if !passed { // the store has failed, as after every error of runPipeline
 			g.token.awaitSync() // the commits of the group before are reported first
 			g.async.report(g.nodes, g.Failed())
 			g.token.pass(false)
@@ -77,8 +77,8 @@ func (g *besideGroup) lead(own *commitNode) (settled bool) {
 		g.nodes = g.nodes[:0]
 		g.groups.Put(g)
 	}()
-	if settled = slices.Contains(g.nodes, own); len(g.nodes) == 0 || g.settle() != nil {
-		return settled
+	if completed = slices.Contains(g.nodes, own); len(g.nodes) == 0 || g.runPipeline() != nil {
+		return completed
 	}
 	if own != nil {
 		g.tree.sets.hand(own.Value.tx)
@@ -90,15 +90,15 @@ func (g *besideGroup) lead(own *commitNode) (settled bool) {
 	passed = true
 	g.token.pass(false)
 	err = g.log.syncBeside()
-	return settled
+	return completed
 }
 
-// settle is committer.settle without the sync. Token held.
-func (g *besideGroup) settle() error {
+// runPipeline is committer.runPipeline without the sync. Token held.
+func (g *besideGroup) runPipeline() error {
 	kept := g.batch.nodes
 	g.batch.nodes, g.batch.beside = g.nodes, true
 	defer func() { g.batch.nodes, g.batch.beside = kept, false }()
-	return g.committer.settle()
+	return g.committer.runPipeline()
 }
 
 // end reports the commits of the group, whose sync has ended, before those of the next group are reported: callbacks

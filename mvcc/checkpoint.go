@@ -70,7 +70,7 @@ func (k *checkpointer) freeze(fn func() error) (thaw func(), err error) {
 	return func() {
 		k.token.take()
 		defer k.token.pass(true)
-		k.tree.settleMerge()
+		k.tree.finishMerge()
 		k.pages.Thaw()
 		k.tree.reclaim()
 	}, err

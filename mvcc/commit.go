@@ -17,12 +17,12 @@ import (
 // A pushedCommit is a resolved transaction in the commit list. Its set does not change any more. Any resolver whose
 // snapshot is below the commit's Seq may read the set, so its memory is reused only when the horizon has reached that
 // Seq. A commit of one record allocates nothing else: what only its committer and the token holder need is in the Tx,
-// which the committer reuses once the commit is settled.
+// which the committer reuses once the commit is completed.
 type pushedCommit struct {
 	set    *writeset.Set
 	ranges *clearedRanges // of DeleteRange; nil for none, which keeps the node of other commits small
 	seq    atomic.Uint64  // Seq of its batch; 0 until it is drained. Set before applied moves
-	tx     *Tx            // for the committer and the token holder; nil once the commit is settled
+	tx     *Tx            // for the committer and the token holder; nil once the commit is completed
 }
 
 // clearedRanges are the ranges that a transaction clears by DeleteRange. They do not change.
@@ -48,8 +48,8 @@ func (c *pushedCommit) cuts() cuts {
 type signal uint8
 
 const (
-	settled signal = iota // the commit is done, or has failed
-	lead                  // the token is yours
+	completed signal = iota // the commit is done, or has failed
+	lead                    // the token is yours
 )
 
 // committer has the commit list and does the work of the leader. A field without a comment belongs to the holder of
@@ -156,19 +156,19 @@ func (c *committer) commitAdmitted(tx *Tx, held int64) error {
 		return err
 	}
 	tx.pushed = n
-	c.settlePushed(n)
+	c.awaitOutcome(n)
 	n.Value.tx = nil // the newest node stays in the list, and must not keep tx in memory
 	return tx.err
 }
 
-// settlePushed returns when the pushed commit n is settled, by this goroutine as leader or by another one.
+// awaitOutcome returns when the pushed commit n is completed, by this goroutine as leader or by another one.
 //
 // If another leader drains n and lays down the token before this goroutine takes it, lead reports that n was not in
-// its batch. The signal settled is then in this committer's channel, or will be when its group has been synced. This
+// its batch. The signal completed is then in this committer's channel, or will be when its group has been synced. This
 // goroutine must receive it: if it stayed there, the next commit with the same channel would take it for its own and
 // return too early, or the token could be handed to a committer that is gone. A signal lead cannot be waiting
 // instead: it is only sent to committers that were not drained.
-func (c *committer) settlePushed(n *commitNode) {
+func (c *committer) awaitOutcome(n *commitNode) {
 	wake := n.Value.tx.kept.wake
 	for leads := c.token.tryFor(n); leads || <-wake == lead; leads = false {
 		if c.lead(n) {

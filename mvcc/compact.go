@@ -93,7 +93,7 @@ func (c *compaction) trim() error {
 		if !drained {
 			break
 		}
-		if err := c.settle(); err != nil {
+		if err := c.endTurn(); err != nil {
 			return err
 		}
 	}
@@ -155,13 +155,13 @@ func (c *compaction) refill(stop func() error, from float64) error {
 				}
 			}
 			if full && written == 0 {
-				return c.gather(&vain)
+				return c.makeRoom(&vain)
 			}
 			vain = 0
 			if written == 0 {
 				return nil
 			}
-			return c.room(c.settle())
+			return c.room(c.endTurn())
 		})
 		if err != nil {
 			return err
@@ -171,10 +171,10 @@ func (c *compaction) refill(stop func() error, from float64) error {
 	return nil
 }
 
-// gather makes room on a full file, as a commit would. After vainTries times in a row it gives up.
-func (c *compaction) gather(vain *int) error {
+// makeRoom makes room on a full file, as a commit would. After vainTries times in a row it gives up.
+func (c *compaction) makeRoom(vain *int) error {
 	*vain++
-	moved, err := c.m.cleaner.gatherOnce(true)
+	moved, err := c.m.cleaner.cleanOnce(true)
 	if !logstore.IsFull(err) && err != nil {
 		return err
 	}
@@ -190,9 +190,9 @@ func (c *compaction) reserve(extra int64) error {
 	return c.m.store.ReserveFor(logstore.ForDeletes, extra, 0)
 }
 
-// settle ends a turn: it writes what the turn has made dirty, and folds the parents of what has moved, since their
+// endTurn ends a turn: it writes what the turn has made dirty, and folds the parents of what has moved, since their
 // old names would keep the old places from reuse. The caller holds checkpoints.mu.
-func (c *compaction) settle() error {
+func (c *compaction) endTurn() error {
 	m := c.m
 	if err := m.flusher.foldWith(c.reserve); err != nil {
 		return err
@@ -227,7 +227,7 @@ func (f *file) turnPages() int {
 // clean empties all segments that were written before it began and are not dense.
 func (c *compaction) clean(stop func() error, from float64) error {
 	m := c.m
-	if err := c.turn(stop, func() error { return c.room(c.settle()) }); err != nil {
+	if err := c.turn(stop, func() error { return c.room(c.endTurn()) }); err != nil {
 		return err
 	}
 	last := m.store.LastGroup()
@@ -252,13 +252,13 @@ func (c *compaction) clean(stop func() error, from float64) error {
 				return err
 			case m.flusher.moved.Load() > before:
 				vain = 0
-				err := c.room(c.settle())
+				err := c.room(c.endTurn())
 				if m.store.LiveIn(victims[0].Segment) == live { // what moves stays live there: tree and space map contradict each other
 					m.flusher.stuck.leave(victims[0])
 				}
 				return err
 			case !room:
-				return c.gather(&vain)
+				return c.makeRoom(&vain)
 			}
 			more = len(c.sparse(last)) < len(victims) // some segments were found to be stuck; what else is left is about to die
 			return nil

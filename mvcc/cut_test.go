@@ -143,7 +143,7 @@ func TestCutsWith(t *testing.T) {
 }
 
 // TestCutsInTheList: a transaction that has read or written in a range loses to a commit that cuts the range, is
-// being settled, and is in the list.
+// being completed, and is in the list.
 func TestCutsInTheList(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "k%03d", i) }
 	read := func(i int) func(*Tx) error {

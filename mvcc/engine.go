@@ -178,7 +178,7 @@ func (e *Engine) Close() error {
 	e.committer.async.stop()
 	e.maintenance.stop()
 	e.token.take()
-	e.tree.settleMerge()
+	e.tree.finishMerge()
 	e.token.pass(true)
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
@@ -205,11 +205,11 @@ func (e *Engine) Use(fn func() error) error {
 }
 
 // Sync makes all commits that have returned durable, including those of CommitAsync that have returned and are not
-// settled yet.
+// completed yet.
 func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil
 	}
-	e.committer.settleReturned()
-	return e.log.syncSettled()
+	e.committer.commitReturned()
+	return e.log.syncCommitted()
 }

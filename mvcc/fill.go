@@ -21,7 +21,7 @@ import (
 //     the commit had been pushed later.
 //   - No commit is left twice: those that are left fit on one page and are the oldest of the next batch, which takes
 //     a page full or everything.
-//   - The leader's own commit is not left, because the leader returns when its batch is settled. It is rarely among
+//   - The leader's own commit is not left, because the leader returns when its batch is completed. It is rarely among
 //     the newest, as others push while the leader yields. If groups are synced beside the next one, it may be left,
 //     and its committer then waits as the others do.
 //   - A batch leaves nothing if its newest commit is asynchronous (nobody waits for it). Such commits arrive all at

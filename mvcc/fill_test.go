@@ -92,8 +92,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestLeftCommits: commits that are left are settled too, those of the same key in the order in which they depend on
-// each other.
+// TestLeftCommits: commits that are left are completed too, those of the same key in the order in which they depend
+// on each other.
 func TestLeftCommits(t *testing.T) {
 	const committers, each, value = 20, 100, 300 // of which a page has 13
 	e := newEngine(t, Options{Durability: Durable, Store: logstore.Options{SegmentPages: 64}})

@@ -70,9 +70,9 @@ func (fl *flusher) shortenTable(reserve reservation) error {
 }
 
 // drain folds, in the given way, the parents of pages whose names keep segments without live pages from reuse, as
-// many as there is room for. It reports whether it has folded any. Each turn of gather writes two checkpoints, and a
-// turn that reports progress is followed by another; a false report would lead to turns until there is no room for
-// the checkpoints that the next delete needs.
+// many as there is room for. It reports whether it has folded any. Each turn of cleanForRoom writes two checkpoints,
+// and a turn that reports progress is followed by another; a false report would lead to turns until there is no room
+// for the checkpoints that the next delete needs.
 func (fl *flusher) drain(fold folding, reserve func(extra int64) error) (any bool, err error) {
 	defer fl.protect(&err)
 	plan, err := fl.drainPlan()

@@ -95,7 +95,7 @@ func (t *tree) withMerged(fn func() error) error {
 				return err
 			}
 		}
-		t.settleMerge()
+		t.finishMerge()
 		return fn()
 	})
 }
@@ -108,7 +108,7 @@ func (t *tree) withExact(lag int64, fn func() error) error {
 	}
 	t.awaitMerge()
 	return t.log.withLog(func() error {
-		t.settleMerge()
+		t.finishMerge()
 		if err := t.catchUp(lag); err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (t *tree) catchUp(lag int64) error {
 		t.awaitMerge()
 		t.token.take()
 		t.tables.noBackground--
-		t.settleMerge()
+		t.finishMerge()
 		if t.exact() || t.Failed() != nil {
 			return t.Failed()
 		}
@@ -144,7 +144,7 @@ func (t *tree) catchUp(lag int64) error {
 func (t *tree) withTree(fn func() error) error {
 	t.awaitMerge()
 	return t.log.withLog(func() error {
-		t.settleMerge()
+		t.finishMerge()
 		return fn()
 	})
 }

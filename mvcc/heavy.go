@@ -13,7 +13,7 @@ import (
 // A commit is heavy if part of its write set is in layers, if it has so many keys that the pages they change may take
 // more than half of MemoryLimit, or if it cuts ranges (cut.go). A heavy commit is a batch of its own, is applied in
 // pieces (see pieces), and may have to begin a flush in the middle. So its committer takes checkpoints.mu first,
-// which keeps other flushes away, and then the token. With both it settles what waits in the commit list, resolves
+// which keeps other flushes away, and then the token. With both it completes what waits in the commit list, resolves
 // and pushes its commit, and leads its own batch:
 //
 //	layers   what is left of the write set in memory becomes a layer too; SyncPrivate
@@ -52,7 +52,7 @@ func (c *committer) commitHeavy(tx *Tx, n *commitNode) error {
 	return err
 }
 
-// leadHeavy resolves and settles a heavy commit. If it has lost, nothing was done, and lost says to whom.
+// leadHeavy resolves and completes a heavy commit. If it has lost, nothing was done, and lost says to whom.
 func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.step(StepWait)
@@ -75,7 +75,7 @@ func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error)
 
 // turnHeavy does that with the token and checkpoints.mu held.
 func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
-	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
+	c.commitNodes(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 	if err := c.Failed(); err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	}
 	tx.pushed = n
 	var f *override.Flush
-	err := c.settleAround(n, func() (err error) {
-		f, err = c.settleHeavy(n)
+	err := c.commitAround(n, func() (err error) {
+		f, err = c.mergeAndApplyHeavy(n)
 		return err
 	})
 	if err != nil || f == nil {
@@ -123,21 +123,21 @@ func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	}
 }
 
-// settleAround drains the list, which contains n. It settles the commits before n as a batch, then n by settle, then
-// those after n as a batch, also after a panic, which has poisoned the store. Token held.
-func (c *committer) settleAround(n *commitNode, settle func() error) error {
+// commitAround drains the list, which contains n. It completes the commits before n as a batch, then n by commit,
+// then those after n as a batch, also after a panic, which has poisoned the store. Token held.
+func (c *committer) commitAround(n *commitNode, commit func() error) error {
 	nodes := c.resolver.list.Drain(nil)
 	at := 0
 	for nodes[at] != n {
 		at++
 	}
-	defer c.settleAll(nodes[at+1:], nil)
-	c.settleAll(nodes[:at:at], nil)
-	return settle()
+	defer c.commitNodes(nodes[at+1:], nil)
+	c.commitNodes(nodes[:at:at], nil)
+	return commit()
 }
 
-// settleHeavy logs and applies a heavy commit. It returns the flush to finish at once, nil for none.
-func (c *committer) settleHeavy(n *commitNode) (f *override.Flush, err error) {
+// mergeAndApplyHeavy logs and applies a heavy commit. It returns the flush to finish at once, nil for none.
+func (c *committer) mergeAndApplyHeavy(n *commitNode) (f *override.Flush, err error) {
 	defer c.protect(&err)
 	if err := c.Failed(); err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		drops = c.logLayers(g, s)
 		c.known.put.Add(uint64(own.set.Size().Bytes))
 	} else {
-		c.gather(g)
+		c.collectOps(g)
 		c.logInto(g)
 		for _, x := range own.cuts() {
 			g.Append(redo.AppendRange(nil, x.redo()))

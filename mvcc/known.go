@@ -25,9 +25,9 @@ type known struct {
 // then by the token holder.
 func (k *known) tell(r RecoveryStats) { k.recovery.Store(&r) }
 
-// gathered counts the bytes of a batch, before its values leave the ops. A spilled write set is counted by its commit
+// countOps counts the bytes of a batch, before its values leave the ops. A spilled write set is counted by its commit
 // instead, with the bytes that leaves get of it. Token held.
-func (k *known) gathered(ops []btree.Op) {
+func (k *known) countOps(ops []btree.Op) {
 	bytes := 0
 	for i := range ops {
 		bytes += len(ops[i].Key) + len(ops[i].Value)

@@ -188,7 +188,8 @@ func TestSlicesOfLayersStay(t *testing.T) {
 }
 
 // TestLargeSerializableCommit: before a large commit compares what it has read, the tree must have what was committed
-// just before. The large commit has settled that itself, and nobody else can merge it meanwhile: it holds the token.
+// just before. The large commit has completed that itself, and nobody else can merge it meanwhile: it holds the
+// token.
 func TestLargeSerializableCommit(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {

@@ -47,7 +47,7 @@ func (tx *Tx) endLease() (lost bool, err error) {
 	if tx.blind() && !tx.readOnly {
 		return false, nil
 	}
-	err = tx.settleSnapshot(nil)
+	err = tx.awaitSnapshotDurable(nil)
 	tx.end()
 	if err == nil {
 		err = ErrSnapshotTooOld

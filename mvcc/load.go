@@ -16,7 +16,7 @@ import (
 // straight into the log: see override.Build. To transactions that may conflict with it, it is a commit like others:
 //
 //	checkpoints.mu, the token   held until the load ends: no flush, no checkpoint, no other commit
-//	settle                      what waits in the commit list; the tree must still be empty then
+//	complete                    what waits in the commit list; the tree must still be empty then
 //	push                        a node whose set is everything: a transaction that is resolved from now on and has
 //	                            read anything loses to the load
 //	build, sync, install        as a flush, whose last part makes it count
@@ -97,7 +97,7 @@ func (l *loading) turn(ctx context.Context, next LoadSource) (empty bool, err er
 	n.Value.set = everything
 	for head := c.resolver.list.Head(); !c.resolver.list.Push(n, head); head = c.resolver.list.Head() {
 	}
-	err = c.settleAround(n, func() error {
+	err = c.commitAround(n, func() error {
 		empty, err = l.first(ctx, n, next)
 		return err
 	})

@@ -153,7 +153,7 @@ func (m *maintenance) writeBuffered() {
 		case <-tick.C:
 		case <-m.log.syncDue:
 		}
-		m.report("write", m.log.syncSettled()) // CommitAsync settles its commits before it returns in this mode
+		m.report("write", m.log.syncCommitted()) // CommitAsync completes its commits before it returns in this mode
 	}
 }
 

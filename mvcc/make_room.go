@@ -53,7 +53,7 @@ func (a *admission) makeRoom(w roomWanted) error {
 			err = a.spread(&w, more)
 		}
 		if logstore.IsFull(err) {
-			err = a.gather(&w, more)
+			err = a.cleanForRoom(&w, more)
 		}
 		if !logstore.IsFull(err) || a.marks.committed.Load() == before || try == roomTries {
 			return err
@@ -78,8 +78,9 @@ func (a *admission) freeDead() (installed uint64, err error) {
 	return a.flusher.installed.Load(), err
 }
 
-// gather moves the live pages of the emptiest segments together until there is room, or as long as that gains room.
-func (a *admission) gather(w *roomWanted, more int64) error {
+// cleanForRoom moves the live pages of the emptiest segments together until there is room, or as long as that gains
+// room.
+func (a *admission) cleanForRoom(w *roomWanted, more int64) error {
 	a.checkpoints.mu.Lock()
 	defer a.checkpoints.mu.Unlock()
 	err := w.reserve(more)
@@ -91,7 +92,7 @@ func (a *admission) gather(w *roomWanted, more int64) error {
 		if vain > 0 { // enough for the commit alone will do
 			more = 0
 		}
-		moved, cerr := a.cleaner.gatherOnce(w.deletes || w.full)
+		moved, cerr := a.cleaner.cleanOnce(w.deletes || w.full)
 		if cerr != nil && !logstore.IsFull(cerr) {
 			return cerr
 		}
@@ -116,10 +117,10 @@ func (a *admission) gather(w *roomWanted, more int64) error {
 	return err
 }
 
-// gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has
+// cleanOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has
 // moved are folded after the flush that moves it: until then its name keeps the old segment. The caller holds
 // checkpoints.mu.
-func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
+func (c *cleaner) cleanOnce(full bool) (moved bool, err error) {
 	rest := 2 * c.store.CheckpointPages()
 	reserve := func(extra int64) error { return c.store.ReserveBeside(extra, rest) }
 	if err := c.flusher.shortenTable(reserve); err != nil {
@@ -151,9 +152,9 @@ func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
 	return moved || drained || also, nil
 }
 
-// awaitRoom reserves what a committer needs, if more pages besides are free. It tries until nobody reads below the given
-// Seq, and then returns the last result. After lastWait, or when waiting is no use, it does without the further pages.
-// Readers that make it wait for longer than roomWait are asked to end, if that can help; deletes always ask.
+// awaitRoom reserves what a committer needs, if more pages besides are free. It tries until nobody reads below the
+// given Seq, and then returns the last result. After lastWait, or when waiting is no use, it does without the further
+// pages. Readers that make it wait for longer than roomWait are asked to end, if that can help; deletes always ask.
 func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
 	for {

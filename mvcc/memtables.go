@@ -194,7 +194,7 @@ func (t *tree) lags() bool { return t.readers.views.newest.Load().Base < t.marks
 func (t *tree) merge() error {
 	tables := &t.tables
 	t.logFirst()
-	t.settleMerge()
+	t.finishMerge()
 	if err := t.Failed(); err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (t *tree) mergeDurable() error {
 	if t.opts.Durability != Durable || t.tables.redo.Load() != nil {
 		return t.merge()
 	}
-	t.settleMerge()
+	t.finishMerge()
 	if err := t.Failed(); err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func TestLoadLeavesNoMemory(t *testing.T) {
 		}
 		require.NoError(t, e.log.withLog(func() error {
 			require.True(t, e.tree.seal())
-			e.tree.settleMerge()
+			e.tree.finishMerge()
 			return e.Failed()
 		}))
 		e.tree.reclaim()

@@ -31,7 +31,7 @@ func (t *tree) mergeInStints() {
 			return
 		default:
 			t.logFirst()
-			t.settleMerge()
+			t.finishMerge()
 			if t.Failed() != nil {
 				return
 			}

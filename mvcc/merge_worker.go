@@ -12,14 +12,14 @@ import (
 
 // backgroundMerge merges a sealed memtable in a goroutine of its own while commits go on, so that a load uses two
 // processors. A leader begins it before a batch. A later leader, or whoever needs the tree first, takes over its
-// result (settleMerge).
+// result (finishMerge).
 //
 // Invariants:
 //
-//  1. From its beginning until settleMerge the merge owns the tree: dirty pages, pages in limbo, and the memory of
-//     versions. The token holder uses the sizes that were noted before (tree.sizes) until it has called settleMerge,
+//  1. From its beginning until finishMerge the merge owns the tree: dirty pages, pages in limbo, and the memory of
+//     versions. The token holder uses the sizes that were noted before (tree.sizes) until it has called finishMerge,
 //     which merge does first. A flush may write its parts during the merge, and waits for it before it installs them.
-//  2. Views show the merge's table until settleMerge, which publishes a view of the new tree without that table.
+//  2. Views show the merge's table until finishMerge, which publishes a view of the new tree without that table.
 //  3. One background merge runs at a time, and its end is always waited for.
 type backgroundMerge struct {
 	table *overlay.Memtable
@@ -102,8 +102,8 @@ func (t *tree) awaitMerge() {
 	}
 }
 
-// settleMerge waits for the merge under way and takes over its result. Token held.
-func (t *tree) settleMerge() {
+// finishMerge waits for the merge under way and takes over its result. Token held.
+func (t *tree) finishMerge() {
 	tables := &t.tables
 	m := tables.merge.Load()
 	if m == nil {
@@ -135,13 +135,13 @@ func (m *backgroundMerge) ended() bool {
 	}
 }
 
-// thin makes room in the memtables before a batch: it settles a background merge that has ended, and if the memtables
-// are worth merging or crowded it begins another one or, if it must, merges at once. Token held.
+// thin makes room in the memtables before a batch: it finishes a background merge that has ended, and if the
+// memtables are worth merging or crowded it begins another one or, if it must, merges at once. Token held.
 func (t *tree) thin() error {
 	tables := &t.tables
 	crowded := t.crowded() // once a batch, if it can be: it asks for the space of the file, which flushes change
 	if tables.merging() && (crowded || !t.opts.Manual && tables.merge.Load().ended()) {
-		t.settleMerge()
+		t.finishMerge()
 		crowded = t.crowded()
 		if err := t.Failed(); err != nil { // a Buffered commit would not notice
 			return err

@@ -40,7 +40,7 @@ type redoLog struct {
 type recent struct {
 	batches  uint64 // since the engine was opened
 	ops      int    // in the last batch of commits
-	reserved int64  // pages reserved by small Buffered commits that account has not settled yet: see accountPages
+	reserved int64  // pages reserved by small Buffered commits that account has not counted yet: see accountPages
 	stays    bool   // values of the last batch stay in the log, so no flush brings page groups nearer
 	beside   bool   // its group is synced beside the next one, so no flush brings page groups nearer
 	row      row
@@ -150,8 +150,8 @@ func (l *redoLog) syncBeside() error {
 	return err
 }
 
-// syncSettled makes all commits that are settled durable. The caller does not hold the token.
-func (l *redoLog) syncSettled() error {
+// syncCommitted makes all commits that are completed durable. The caller does not hold the token.
+func (l *redoLog) syncCommitted() error {
 	if err := l.logBuffered(); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (l *redoLog) awaitDurable(seq uint64) error {
 	}
 	l.token.take()
 	l.token.pass(true)
-	return l.syncSettled()
+	return l.syncCommitted()
 }
 
 // lacks returns how many more pages have to be reserved for a flush of the given number of pages. Token held.

@@ -123,7 +123,7 @@ func (m *maintenance) fillUp() (err error) {
 	if written == 0 {
 		return nil
 	}
-	return c.settle()
+	return c.endTurn()
 }
 
 // stirs reports whether somebody has committed since the last look, is about to, asks for room, or closes the engine.

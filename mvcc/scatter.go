@@ -153,7 +153,7 @@ func (c *cleaner) moveScanned() (moved bool, err error) {
 		return true, err
 	}
 	if c.opts.Durability == Durable {
-		err = c.log.syncSettled() // until then the pages with the moved values stay in memory
+		err = c.log.syncCommitted() // until then the pages with the moved values stay in memory
 	}
 	return true, err
 }

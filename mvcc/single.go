@@ -69,7 +69,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	return nil
 }
 
-// leaveTo leaves the memory of a settled transaction of WriteOne to another one.
+// leaveTo leaves the memory of a completed transaction of WriteOne to another one.
 func (tx *Tx) leaveTo(used *sync.Pool) {
 	tx.set, tx.pushed, tx.puts, tx.single = nil, nil, 0, false
 	used.Put(tx)

@@ -105,10 +105,10 @@ func (a *admission) spreadOnce(round *btree.Repacked) (all bool, err error) {
 		return true, err
 	}
 	if written > 0 {
-		err = c.settle()
+		err = c.endTurn()
 	} else if err != nil { // as on a file that is full of what was moved before
 		var moved bool
-		if moved, err = a.cleaner.gatherOnce(true); !moved {
+		if moved, err = a.cleaner.cleanOnce(true); !moved {
 			return true, err
 		}
 	}

@@ -21,7 +21,7 @@ func (e *Engine) HoldToken() (release func()) {
 	return func() { e.token.pass(true) }
 }
 
-// Merging reports whether a background merge is not settled yet.
+// Merging reports whether a background merge is not finished yet.
 func (e *Engine) Merging() bool { return e.tree.tables.merging() }
 
 // Pushed returns how many commits wait to be drained. The caller holds the token.

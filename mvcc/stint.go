@@ -27,7 +27,7 @@ func (fl *flusher) writeFlush(f *override.Flush, between func(work func())) erro
 	defer func() {
 		fl.tree.tables.noBackground -= awaited
 		if !installed {
-			fl.tree.settleMerge()
+			fl.tree.finishMerge()
 			f.Abandon()
 		}
 	}()
@@ -59,7 +59,7 @@ func (fl *flusher) writeFlush(f *override.Flush, between func(work func())) erro
 	fl.marks.publishDurable()
 	awaited = 1
 	for fl.tree.tables.noBackground++; !installed; {
-		fl.tree.settleMerge()
+		fl.tree.finishMerge()
 		if err := fl.Failed(); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 // token is the right to append to the log and to change the tree. It is a lock that is handed over: its holder passes
 // it to background work that waits, else to the committer of the newest commit that waits, else lays it down.
 //
-// held is the lock. A committer that has pushed its node either takes the token or is woken, with settled by the
+// held is the lock. A committer that has pushed its node either takes the token or is woken, with completed by the
 // leader of its batch, or with lead and the token. No wake is lost: a holder looks for waiters after it has laid the
 // token down, and takes it up again if there are any; a waiter looks at the token after it has made itself known, a
 // committer by its push and background work by waiting. Only the holder knows which node was drained last. After
@@ -28,8 +28,8 @@ type token struct {
 	before  func()                       // called by a holder before it gives the token up
 
 	enough atomic.Uint64 // number of the commit with which the next group is large enough; 0 while no leader syncs without the token
-	// syncing is full while a leader syncs without the token. The leader fills it while it holds the token. Whoever has
-	// filled it does not wait for the token.
+	// syncing is full while a leader syncs without the token. The leader fills it while it holds the token. Whoever
+	// has filled it does not wait for the token.
 	syncing chan struct{}
 }
 

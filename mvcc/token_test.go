@@ -14,9 +14,9 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// A commit that another goroutine has settled, and whose committer takes the token nevertheless, leaves no signal for
-// the next commit with its channel: that one would return before it is settled.
-func TestSettledByAnother(t *testing.T) {
+// A commit that another goroutine has completed, and whose committer takes the token nevertheless, leaves no signal
+// for the next commit with its channel: that one would return before it is completed.
+func TestCompletedByAnother(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	tx := begin(t, e, TxOptions{})
 	require.NoError(t, tx.Put([]byte("a"), []byte("1")))
@@ -26,7 +26,7 @@ func TestSettledByAnother(t *testing.T) {
 	require.NoError(t, e.committer.resolver.resolve(tx, n))
 	put(t, e, "b", "2") // takes the token and finds both
 	require.Len(t, tx.kept.wake, 1)
-	e.committer.settlePushed(n)
+	e.committer.awaitOutcome(n)
 	require.NoError(t, tx.err)
 	require.Empty(t, tx.kept.wake)
 	tx.pushed = n
@@ -138,7 +138,7 @@ func TestTokenTurns(t *testing.T) {
 	require.Equal(t, []uint64{applied + 1, applied + 1, applied + 1}, seen)
 }
 
-// TestBatches: commits that wait together are settled together, with one Seq, one group and one sync.
+// TestBatches: commits that wait together are completed together, with one Seq, one group and one sync.
 func TestBatches(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "k", "v")

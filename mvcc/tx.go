@@ -275,7 +275,7 @@ func (tx *Tx) Commit() (err error) {
 	if tx.Written() > 0 {
 		err = tx.e.committer.commit(tx)
 	} // a transaction that wrote nothing is serialized at its snapshot, where everything it has read was true
-	return tx.settleSnapshot(err)
+	return tx.awaitSnapshotDurable(err)
 }
 
 // Rollback ends the transaction; nothing of it is applied.
@@ -287,12 +287,12 @@ func (tx *Tx) Rollback() error {
 		return err
 	}
 	defer tx.end()
-	return tx.settleSnapshot(nil)
+	return tx.awaitSnapshotDurable(nil)
 }
 
-// settleSnapshot waits in Durable mode until everything that an update saw is durable. err takes precedence over its
-// own error.
-func (tx *pinned) settleSnapshot(err error) error {
+// awaitSnapshotDurable waits in Durable mode until everything that an update saw is durable. err takes precedence
+// over its own error.
+func (tx *pinned) awaitSnapshotDurable(err error) error {
 	e := tx.e
 	if tx.readOnly || e.opts.Durability != Durable || e.marks.durable.Load() >= tx.Snapshot() {
 		return err

@@ -10,9 +10,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// gather fills c.batch.ops with the ops of the batch's write sets, in key order; of several writes to one key the
+// collectOps fills c.batch.ops with the ops of the batch's write sets, in key order; of several writes to one key the
 // last one counts. Each value that does not fit into a leaf becomes a run in g.
-func (c *committer) gather(g *logstore.Group) {
+func (c *committer) collectOps(g *logstore.Group) {
 	c.batch.ops, c.batch.opBytes, c.log.runs, c.batch.listed = c.batch.ops[:0], 0, c.log.runs[:0], c.batch.listed[:0]
 	if len(c.batch.nodes) == 1 {
 		c.batch.ops, c.batch.opBytes = c.batch.nodes[0].Value.set.AppendOps(c.batch.ops, func(en writeset.Entry) *btree.Ref { return c.writeRun(g, &en) })
@@ -22,7 +22,7 @@ func (c *committer) gather(g *logstore.Group) {
 			c.addOp(g, &c.batch.entries[i])
 		}
 	}
-	c.known.gathered(c.batch.ops)
+	c.known.countOps(c.batch.ops)
 }
 
 func (c *committer) addOp(g *logstore.Group, en *writeset.Entry) {
