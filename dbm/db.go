@@ -80,6 +80,7 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	}
 	db := &DB{engine: engine, events: opts.Events}
 	db.keyspaces.db = db
+	db.drops.row = rowOf(opts.MemoryLimit)
 	initExpiry(db)
 	return db, nil
 }

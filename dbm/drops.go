@@ -19,11 +19,31 @@ import (
 type drops struct {
 	left  atomic.Int64 // dropped keyspaces that may have records left
 	piece int64        // most records deleted by one transaction; 0 means dropRecords, tests set others
+	row   int          // bytes of records in a row of a load: see rowOf
 
-	mu    sync.Mutex     // guards under and over
-	under bool           // dropAll is running
-	over  bool           // stop was called: dropAll starts no more
-	done  sync.WaitGroup // waits for dropAll
+	mu    sync.Mutex      // guards under, over and loads
+	under bool            // dropAll is running
+	over  bool            // stop was called: dropAll starts no more
+	loads map[string]bool // prefixes of keyspaces that are being loaded: see spaceLoad
+	done  sync.WaitGroup  // waits for dropAll
+}
+
+// spare keeps the records of a prefix that the catalog lists as dropped, until spare is called again with false.
+func (d *drops) spare(prefix []byte, yes bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loads == nil {
+		d.loads = map[string]bool{}
+	}
+	if d.loads[string(prefix)] = yes; !yes {
+		delete(d.loads, string(prefix))
+	}
+}
+
+func (d *drops) spares(prefix []byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loads[string(prefix)]
 }
 
 // dropRecords is the most records that one background transaction deletes. Other commits wait while they are cut
@@ -116,29 +136,10 @@ func (k *keyspaces) dropAll() {
 // catalog's entry with the last of them. more is false if the catalog lists none.
 func (k *keyspaces) dropSome() (more bool, err error) {
 	gone := false
-	err = k.db.Update(func(tx *Tx) error {
+	err = k.db.Update(func(tx *Tx) (err error) {
 		tx.quiet = true
-		more, gone = false, false
-		all := tx.whole()
-		c := all.Cursor()
-		from := catalogKey(catalogDropped, nil)
-		if !c.Seek(from) || !bytes.HasPrefix(c.Key(), from) {
-			return c.Err()
-		}
-		more = true
-		entry := c.Key()
-		prefix := entry[len(from):]
-		if !isSpacePrefix(prefix) {
-			return tx.note(fmt.Errorf("%w: the catalog has %x for a keyspace that was dropped", ErrCorrupt, prefix))
-		}
-		left, err := tx.as(spaceOf(prefix)).deletePart(nil, nil, cmp.Or(k.drops.piece, dropRecords))
-		if err != nil {
-			return err
-		}
-		if gone = !left; gone {
-			return all.Delete(entry)
-		}
-		return nil
+		more, gone, err = k.dropPart(tx)
+		return err
 	})
 	if err != nil {
 		return false, err
@@ -147,4 +148,38 @@ func (k *keyspaces) dropSome() (more bool, err error) {
 		k.drops.left.Add(-1)
 	}
 	return more, nil
+}
+
+// dropPart is dropSome in a transaction. gone says that the keyspace has no records left, and is off the list.
+func (k *keyspaces) dropPart(tx *Tx) (more, gone bool, err error) {
+	entry, prefix, err := k.firstDropped(tx)
+	if entry == nil || err != nil {
+		return false, false, err
+	}
+	// A load that has ended since the snapshot has made a keyspace of what the snapshot has for dropped.
+	if _, err := tx.look(entry); err != nil {
+		return false, false, err
+	}
+	left, err := tx.as(spaceOf(prefix)).deletePart(nil, nil, cmp.Or(k.drops.piece, dropRecords))
+	if err != nil || left {
+		return true, false, err
+	}
+	return true, true, tx.whole().Delete(entry)
+}
+
+// firstDropped returns the first entry of the catalog for a dropped keyspace that is not being loaded, and the
+// keyspace's prefix; nil if there is none.
+func (k *keyspaces) firstDropped(tx *Tx) (entry, prefix []byte, err error) {
+	c := tx.whole().Cursor()
+	from := catalogKey(catalogDropped, nil)
+	for ok := c.Seek(from); ok && bytes.HasPrefix(c.Key(), from); ok = c.Next() {
+		entry, prefix = c.Key(), c.Key()[len(from):]
+		if !isSpacePrefix(prefix) {
+			return nil, nil, tx.note(fmt.Errorf("%w: the catalog has %x for a keyspace that was dropped", ErrCorrupt, prefix))
+		}
+		if !k.drops.spares(prefix) {
+			return bytes.Clone(entry), bytes.Clone(prefix), nil
+		}
+	}
+	return nil, nil, c.Err()
 }

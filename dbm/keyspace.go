@@ -142,8 +142,8 @@ func (tx *txShared) hasSpaces() error {
 	return nil
 }
 
-// mayChangeSpace returns an error unless the transaction may give a keyspace this name, which no other one has.
-func (tx *txShared) mayChangeSpace(name string) error {
+// mayNameSpace returns an error unless the transaction may write to the catalog, and a keyspace may have this name.
+func (tx *txShared) mayNameSpace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
 	}
@@ -152,6 +152,14 @@ func (tx *txShared) mayChangeSpace(name string) error {
 	}
 	if len(name) == 0 || len(name) > maxSpaceName {
 		return fmt.Errorf("flashdbm: the name of a keyspace has 1 to %d bytes, not %d", maxSpaceName, len(name))
+	}
+	return nil
+}
+
+// mayChangeSpace returns an error unless the transaction may give a keyspace this name, which no other one has.
+func (tx *txShared) mayChangeSpace(name string) error {
+	if err := tx.mayNameSpace(name); err != nil {
+		return err
 	}
 	switch _, err := tx.spaceNamed(name); {
 	case err == nil:

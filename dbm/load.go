@@ -23,7 +23,7 @@ type LoadOptions struct {
 
 	// Replace: the records replace everything in the keyspace, in the same step; the keyspace of Keyspace.Load need
 	// not exist. Other transactions that asked for the keyspace before and want to write to it conflict, as if it
-	// had been dropped. Load itself conflicts if any keyspace is created meanwhile.
+	// had been dropped. Load of less than a megabyte itself conflicts if any keyspace is created meanwhile.
 	Replace bool
 }
 
@@ -47,9 +47,18 @@ func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts 
 	return loadInto(db, ctx, nil, records, opts)
 }
 
-// Load puts all records into the keyspace, all or nothing, in one transaction of Puts: see DB.Load. Other commits
-// go on meanwhile, and Load overwrites what they put under its keys, as Puts do. It fails with ErrConflict only if
-// the keyspace is dropped, renamed, or loaded with Replace meanwhile.
+// Load puts all records into the keyspace, all or nothing and durable: see DB.Load. Other commits go on meanwhile, and
+// Load overwrites what they put under its keys, as Puts do. It fails with ErrConflict only if the keyspace is dropped,
+// renamed, or loaded with Replace meanwhile.
+//
+// A megabyte of records and more for an empty keyspace, or with LoadOptions.Replace, is built from the leaves upwards, in
+// rows of 16 MiB, or a sixteenth of MemoryLimit if that is less. Other commits wait while a row is written, and not while
+// records fails to come up with the next one. The last commit gives the keyspace's name to what was loaded: transactions
+// that asked for the keyspace before and want to write to it conflict, as if it had been dropped. What an error, a crash
+// or a kill leaves is deleted in the background, like a dropped keyspace; Dropping counts it. If somebody puts records into
+// the empty keyspace meanwhile, what was loaded is put there by one transaction in the end.
+//
+// Other loads are one transaction of Puts.
 //
 // With LoadOptions.Replace the records replace those of the keyspace. To inspect new records before they replace
 // the old ones, load them into another keyspace, then call Tx.DropKeyspace and Tx.RenameKeyspace in one
@@ -64,7 +73,11 @@ func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]
 		return ErrReadOnly
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	source := startLoad(ctx, records)
+	row := 0
+	if space != nil {
+		row = db.drops.row
+	}
+	source := startLoad(ctx, records, row)
 	defer func() {
 		source.stop()
 		if source.panicked != nil {
@@ -79,6 +92,11 @@ func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]
 	if opts.Sorted && space == nil {
 		empty, err := db.engine.LoadEmpty(ctx, source.next)
 		if empty || err != nil {
+			return public(err)
+		}
+	}
+	if opts.Sorted && space != nil {
+		if done, err := loadRows(ctx, space, source, opts); done || err != nil {
 			return public(err)
 		}
 	}
@@ -107,6 +125,7 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 		return err
 	}
 	var last []byte
+	size := 0
 	for n := int64(0); ; {
 		chunk, err := source.next()
 		if ctx.Err() != nil {
@@ -125,6 +144,7 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 				}
 				last = append(last[:0], r.Key...)
 			}
+			size += len(r.Key) + len(r.Value)
 			guardMark(in, r.Key)
 			if err := putValue(in, r.Key, r.Value); err != nil {
 				return err
@@ -136,6 +156,11 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 		defer c.Release()
 		empty, err := db.engine.LoadEmpty(ctx, sortedSource(c))
 		if empty || err != nil {
+			return err
+		}
+	}
+	if !opts.Sorted && space != nil && size >= db.leastRow() {
+		if done, err := loadSorted(ctx, space, in, opts); done || err != nil {
 			return err
 		}
 	}
@@ -180,127 +205,5 @@ func sortedSource(c *mvcc.Cursor) mvcc.LoadSource {
 			bytes += len(key) + len(value)
 		}
 		return records, c.Err()
-	}
-}
-
-// loadSource runs an iterator in a goroutine of its own, which copies the records into chunks. next returns the
-// chunks to the loader.
-type loadSource struct {
-	ctx      context.Context
-	full     chan *loadedChunk // closed by the goroutine when it ends
-	empty    chan *loadedChunk
-	quit     chan struct{} // closed by stop
-	now      *loadedChunk  // the chunk that next returned last, reused by its next call
-	err      error         // why the iterator ended early; like the fields below, written before full is closed and read after
-	panicked any
-	whole    bool // the iterator has returned
-}
-
-// loadedChunk is a list of records whose keys and values lie in bytes, one behind the other.
-type loadedChunk struct {
-	bytes   []byte
-	lengths []loadLengths
-	records []mvcc.LoadRecord
-}
-
-type loadLengths struct{ key, value int }
-
-var (
-	errLoadEnded  = errors.New("flashdbm: the records of Load ended by runtime.Goexit")
-	errLoadPanics = errors.New("flashdbm: the records of Load panicked")
-)
-
-const loadChunks = 4 // chunks in all: being filled, waiting in full, or with the loader
-
-func startLoad(ctx context.Context, records iter.Seq2[[]byte, []byte]) *loadSource {
-	s := &loadSource{ctx: ctx, full: make(chan *loadedChunk, loadChunks), empty: make(chan *loadedChunk, loadChunks), quit: make(chan struct{})}
-	for range loadChunks {
-		s.empty <- &loadedChunk{}
-	}
-	go s.run(records)
-	return s
-}
-
-func (s *loadSource) run(records iter.Seq2[[]byte, []byte]) {
-	defer close(s.full)
-	defer func() {
-		if !s.whole && s.err == nil {
-			if s.panicked = recover(); s.panicked == nil {
-				s.err = errLoadEnded
-			} else {
-				s.err = errLoadPanics
-			}
-		}
-	}()
-	c := s.take()
-	for key, value := range records {
-		if c == nil {
-			break
-		}
-		if s.err = checkSizes(key, value); s.err != nil {
-			break
-		}
-		c.bytes = append(append(c.bytes, key...), value...)
-		c.lengths = append(c.lengths, loadLengths{len(key), len(value)})
-		if len(c.bytes) >= loadChunk {
-			if !s.give(c) {
-				break
-			}
-			c = s.take()
-		}
-	}
-	if s.err == nil && c != nil && len(c.lengths) > 0 {
-		s.give(c)
-	}
-	s.whole = true
-}
-
-// take returns a chunk to be filled, or nil after stop.
-func (s *loadSource) take() *loadedChunk {
-	select {
-	case c := <-s.empty:
-		c.bytes, c.lengths, c.records = c.bytes[:0], c.lengths[:0], c.records[:0]
-		return c
-	case <-s.quit:
-		return nil
-	}
-}
-
-func (s *loadSource) give(c *loadedChunk) bool {
-	at := 0
-	for _, n := range c.lengths {
-		c.records = append(c.records, mvcc.LoadRecord{Key: c.bytes[at : at+n.key : at+n.key], Value: c.bytes[at+n.key : at+n.key+n.value : at+n.key+n.value]})
-		at += n.key + n.value
-	}
-	select {
-	case s.full <- c:
-		return true
-	case <-s.quit:
-		return false
-	}
-}
-
-// next is the mvcc.LoadSource. A chunk is valid until the next call.
-func (s *loadSource) next() ([]mvcc.LoadRecord, error) {
-	if s.now != nil {
-		s.empty <- s.now
-		s.now = nil
-	}
-	select {
-	case c, ok := <-s.full:
-		if !ok {
-			return nil, s.err
-		}
-		s.now = c
-		return c.records, nil
-	case <-s.ctx.Done(): // other commits wait for Load, perhaps longer than the iterator takes to notice ctx
-		return nil, context.Cause(s.ctx)
-	}
-}
-
-// stop makes the goroutine end, and returns when it has ended.
-func (s *loadSource) stop() {
-	close(s.quit)
-	for range s.full {
 	}
 }

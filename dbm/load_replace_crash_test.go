@@ -34,6 +34,7 @@ func TestLoadReplaceCrash(t *testing.T) {
 			db, err := open(mem)
 			require.NoError(t, err)
 			db.drops.stop()
+			db.drops.row = rowBytes // so that all of this is by transactions: see TestLoadRowsPowerCut
 			require.NoError(t, db.EnableKeyspaces())
 			fill := func(from, to int) map[string]string {
 				records := map[string]string{}

@@ -18,6 +18,7 @@ func TestLoadReplace(t *testing.T) {
 	for _, name := range []string{"", "a"} {
 		for _, sorted := range []bool{true, false} {
 			db := newSpaced(t, &Options{MemoryLimit: minMemoryLimit})
+			db.drops.row = rowBytes // so that all of this is by transactions: see TestLoadRows
 			require.NoError(t, db.CreateKeyspace("other"))
 			require.NoError(t, db.Keyspace("other").Put([]byte("k"), []byte("stays")))
 			model := map[string]map[string]string{"": {}, "other": {"k": "stays"}}
@@ -38,7 +39,7 @@ func TestLoadReplace(t *testing.T) {
 			fill := func(from, to int) map[string]string {
 				records := map[string]string{}
 				for i := from; i < to; i++ {
-					records[fmt.Sprintf("%05d", i)] = string(sized(500, byte(i)))
+					records[fmt.Sprintf("%05d", i)] = string(sized(150, byte(i)))
 				}
 				return records
 			}

@@ -285,3 +285,72 @@ func TestLoadBeside(t *testing.T) {
 	requireSame(t, want, readAll(t, reader))
 	require.NoError(t, reader.Check(t.Context()))
 }
+
+// TestLoadFollowed: a standby follows from wherever a reader beside the database is when an operation of the file system
+// begins, also in the middle of a load. It misses no record: what was built has no redo, and says in which group it was
+// written, which may lie before the reader's.
+func TestLoadFollowed(t *testing.T) {
+	for _, rows := range []bool{false, true} {
+		mem := vfs.NewMem(0)
+		opts := compacting(Durable)
+		opts.Manual = true
+		db, err := openEngine(mem, "db", opts)
+		require.NoError(t, err)
+		db.drops.stop()
+		into := db.Load
+		if rows {
+			require.NoError(t, cmpErr(db.EnableKeyspaces(), db.CreateKeyspace("a")))
+			require.NoError(t, db.keyspaces.ready())
+			db.drops.row = 24 << 10
+			into = db.Keyspace("a").Load
+		}
+		require.NoError(t, db.Checkpoint())
+		options := (&Options{ReadOnly: true, Beside: true}).engine()
+		reader, err := openBeside(mem, "db", options)
+		require.NoError(t, err)
+		standby, token := copyOf(t, reader)
+		increment := func() {
+			var b bytes.Buffer
+			next, err := reader.BackupSince(t.Context(), token, &b)
+			require.NoError(t, err)
+			token, err = standby.ApplyBackup(t.Context(), token, &b)
+			require.NoError(t, err)
+			require.Equal(t, next, token)
+		}
+		ops, busy := 0, false
+		mem.OnOp(func(op vfs.Op) error {
+			if busy || op.Kind == vfs.OpMap {
+				return nil
+			}
+			if ops++; ops%3 == 0 {
+				busy = true
+				increment()
+				busy = false
+			}
+			return nil
+		})
+		_, records := rowRecords(1, 900, true, func() {})
+		require.NoError(t, into(t.Context(), records, LoadOptions{Sorted: true}))
+		mem.OnOp(nil)
+		require.NoError(t, db.FinishDrops(t.Context()))
+		increment()
+		require.Greater(t, ops, 30)
+		want, got := allRecords(t, db), allRecords(t, standby)
+		requireSame(t, want, got)
+		require.NoError(t, reader.Close())
+		require.NoError(t, db.Close())
+		mem.Release()
+	}
+}
+
+// allRecords returns the records of the whole tree.
+func allRecords(t *testing.T, db *DB) map[string][]byte {
+	records := map[string][]byte{}
+	require.NoError(t, db.View(func(tx *Tx) error {
+		for k, v := range tx.whole().All() {
+			records[string(k)] = bytes.Clone(v)
+		}
+		return tx.Err()
+	}))
+	return records
+}

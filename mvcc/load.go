@@ -38,41 +38,59 @@ type LoadRecord struct{ Key, Value []byte }
 // nothing and asks for no record. After an error nothing of the load is there. The load is durable when LoadEmpty
 // returns, in every mode. Errors: ErrOrder if keys do not ascend, ErrFull.
 func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, err error) {
+	err = loads(e, func() error {
+		if empty, err = e.committer.clearForLoad(); !empty || err != nil {
+			return err
+		}
+		l := &loading{committer: &e.committer}
+		if err := l.withToken(func() error {
+			empty, err = l.turn(ctx, next)
+			return err
+		}); err != nil || !empty {
+			return err
+		}
+		return e.checkpoints.checkpointTwice() // else the next Open would scan all of it
+	})
+	return empty, err
+}
+
+// loads calls fn for a load, with checkpoints.mu held.
+func loads(e *Engine, fn func() error) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if e.opts.Store.ReadOnly {
-		return false, logstore.ErrReadOnly
+		return logstore.ErrReadOnly
 	}
 	e.readers.active.Add(1) // Close waits for it
 	defer e.readers.active.Add(-1)
 	if e.readers.closed.Load() {
-		return false, ErrClosed
+		return ErrClosed
 	}
 	if err := e.Failed(); err != nil {
-		return false, err
+		return err
 	}
 	e.checkpoints.mu.Lock()
 	defer e.checkpoints.mu.Unlock()
-	if empty, err = e.committer.clearForLoad(); !empty || err != nil {
-		return false, err
-	}
-	l := &loading{committer: &e.committer}
-	if err := e.tree.withMerged(func() error {
-		empty, err = l.turn(ctx, next)
-		return nil // an error of the load does not fail the engine
+	return fn()
+}
+
+// withToken calls fn with the token and a tree that lacks nothing. An error of fn does not fail the engine. The caller
+// holds checkpoints.mu.
+func (l *loading) withToken(fn func() error) (err error) {
+	c := l.committer
+	if err := c.tree.withMerged(func() error {
+		err = fn()
+		return nil
 	}); err != nil {
-		return empty, err
+		return err
 	}
-	switch {
-	case err == nil && empty:
-		err = e.checkpoints.checkpointTwice() // else the next Open would scan all of it
-	case err != nil && e.Failed() == nil:
+	if err != nil && c.Failed() == nil {
 		for range 2 { // after two checkpoints the pages written in vain are free
-			if cerr := e.checkpoints.checkpoint(); cerr != nil {
+			if cerr := c.checkpoints.checkpoint(); cerr != nil {
 				break
 			}
 		}
 	}
-	return empty, err
+	return err
 }
 
 // clearForLoad writes what is dirty in an empty tree, and the checkpoint after which a load may begin. The caller

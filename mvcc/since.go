@@ -29,8 +29,10 @@ import (
 //     without records covers the gap.
 //  3. A logged value in a group not above the given one was there at that time, under its key, and in every state
 //     since. So its key alone stands for it.
-//  4. The group was durable. Otherwise a crash could give its number to another group.
-//  5. A record that was there at the group or later, is in no page and is not there now, was put and deleted after
+//  4. The group does not lie among the parts of a flush with leaves that were built and are in no redo (override.Build):
+//     a snapshot of that group has none of them, and those in earlier parts would not count as changed.
+//  5. The group was durable. Otherwise a crash could give its number to another group.
+//  6. A record that was there at the group or later, is in no page and is not there now, was put and deleted after
 //     the flush that wrote its leaf. If the tree in memory had it, the leaf is still in memory. Otherwise put and
 //     delete were both in a memtable, or are redone: merged one after the other, they change the leaf; merged at
 //     once, the delete marks the leaf (overlay.Sorter).

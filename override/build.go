@@ -7,9 +7,10 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Build writes a whole tree, from the leaves upwards, as one flush that replaces an empty tree. What it
-// writes before Finish are parts of the flush, which count only once the flush's last part is complete; the
-// last part has the root. So after a crash either the whole tree is there or none of it.
+// A Build writes pages that were made from the leaves upwards, as the first parts of a flush: a whole tree that
+// replaces an empty one, or a row of leaves that becomes a part of the tree. The parts count only once the flush's
+// last part is complete; that has the root, or the inner nodes that lead to the leaves. So after a crash either all
+// of it is there or nothing.
 //
 // Invariants, beside those of Flush:
 //
@@ -17,15 +18,18 @@ import (
 //     given, was written before StartBuild, so the parts follow the base and no other group lies between. The
 //     base is above the base of the newest checkpoint's table; otherwise recovery would take the flush for one
 //     that the table already includes.
-//   - When the build starts, no page is dirty, and no name or value waits for a flush to list it.
+//   - When a whole tree is built, no page is dirty at the start, and no name or value waits for a flush to list it.
+//     Otherwise the flush has all that is dirty, as any flush of all pages has: what was dirty as of the base, and what
+//     the graft has changed.
+//   - Nothing leads to the leaves of a row before the graft, and the pages of a row never change.
 //   - Every page but the root is named by its own address, so the table has no entries for them. Runs and lists
 //     of extents stand before the leaves that refer to them, in the same parts: see featureBuilt in package
 //     logstore.
 //   - No written page is marked live before the flush is synced. No checkpoint happens until then, so the
 //     segments of these pages are not reused. After Abandon the pages are dead.
 //
-// Crash cases. Without the last part, recovery ignores all parts and the tree is empty as before. With the last
-// part, recovery installs the whole tree.
+// Crash cases. Without the last part, recovery ignores all parts and the tree is as before. With the last part,
+// recovery installs the whole flush.
 type Build struct {
 	p         *Pages
 	f         *Flush
@@ -166,6 +170,15 @@ func (b *Build) Large(key, value []byte) (btree.PageID, error) {
 // installs the flush, then calls Live. The caller's reservation covers two further pages: the root and the end
 // of the flush. An error has poisoned the store; before Finish, the caller may call Abandon instead.
 func (b *Build) Finish(group uint64, records int64) (*Flush, error) {
+	return b.FinishBy(group, func(batch *Batch) (int64, error) {
+		batch.Put(Root, btree.View(b.image).Own(b.p.memory))
+		return records, nil
+	})
+}
+
+// FinishBy is Finish for a row of leaves. graft makes them part of the tree, in the batch begun last, and returns the
+// number of records in the tree. The caller's reservation covers what the graft and the base have made dirty.
+func (b *Build) FinishBy(group uint64, graft func(*Batch) (records int64, err error)) (*Flush, error) {
 	p := b.p
 	if err := b.write(); err != nil {
 		return nil, err
@@ -175,7 +188,10 @@ func (b *Build) Finish(group uint64, records int64) (*Flush, error) {
 			return nil, err
 		}
 	}
-	p.batch.Put(Root, btree.View(b.image).Own(p.memory))
+	records, err := graft(&p.batch)
+	if err != nil {
+		return nil, err
+	}
 	b.f.Seal(group, records)
 	return b.f, nil
 }

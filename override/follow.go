@@ -25,7 +25,7 @@ import (
 type following struct {
 	installer
 	mu     sync.Mutex // guards groups
-	groups []groupAt  // for each Seq the newest group that it includes, ascending
+	groups []groupAt  // for each Seq the newest group that it includes with all groups before, ascending: see known
 }
 
 type groupAt struct{ seq, group uint64 }
@@ -34,7 +34,7 @@ type groupAt struct{ seq, group uint64 }
 const ownNames = 1 << 61
 
 func (p *Pages) startFollowing(in installer) {
-	p.follow = &following{installer: in, groups: []groupAt{{0, p.store.LastGroup()}}}
+	p.follow = &following{installer: in, groups: []groupAt{{0, in.known()}}}
 	p.born.Store(ownNames)
 }
 
@@ -93,7 +93,7 @@ func (f *following) groupOf(seq uint64) uint64 {
 	return f.groups[max(0, i-1)].group
 }
 
-// Followed notes that the batch begun last includes all groups read so far, and drops what only Seqs below the
+// Followed notes which groups the batch begun last includes, and drops what only Seqs below the
 // horizon need.
 func (p *Pages) Followed(horizon uint64) {
 	f := p.follow
@@ -103,7 +103,7 @@ func (p *Pages) Followed(horizon uint64) {
 	for n+1 < len(f.groups) && f.groups[n+1].seq <= horizon {
 		n++
 	}
-	f.groups = append(slices.Delete(f.groups, 0, n), groupAt{p.seq, p.store.LastGroup()})
+	f.groups = append(slices.Delete(f.groups, 0, n), groupAt{p.seq, f.known()})
 }
 
 // Follow takes in the next group, at the Seq of the batch begun last: see installer.group. After an error the

@@ -2,6 +2,7 @@ package override
 
 import (
 	"fmt"
+	"slices"
 
 	"flashdbm/logstore"
 )
@@ -16,6 +17,16 @@ type installer struct {
 	*Pages
 	tableBase uint64                            // base of the checkpoint's table
 	parts     map[uint64][]logstore.ScannedPage // tree pages and runs of incomplete flushes, by the group of their first part
+	built     uint64                            // group of the first part of the newest incomplete flush with pages of a Build; 0 for none
+}
+
+// known returns the newest group such that everything in the groups up to it is in the tree or is redo. Pages of a
+// Build have records that are in no redo, and are in the tree only when their flush is whole.
+func (in *installer) known() uint64 {
+	if in.built > 0 {
+		return in.built - 1
+	}
+	return in.store.LastGroup()
 }
 
 // group takes in a group. rebased tells that there is a new base, and that the caller has to apply all redo
@@ -41,6 +52,9 @@ func (in *installer) group(g *logstore.ScannedGroup) (rebased bool, err error) {
 			return false, err
 		}
 		if stream == nil {
+			if slices.ContainsFunc(g.Pages, func(page logstore.ScannedPage) bool { return isBuilt(page) || page.Kind == logstore.KindRun }) {
+				in.built = g.Count // no other flush has runs
+			}
 			in.parts[g.Count] = append(in.parts[g.Count], g.Pages...)
 			return false, nil
 		}
@@ -80,7 +94,7 @@ func (in *installer) pages(pages []logstore.ScannedPage) error {
 		if page.Kind != logstore.KindTree {
 			continue
 		}
-		if page.Name == page.Addr { // page of a built tree: see Build
+		if isBuilt(page) {
 			in.store.MarkNode(page.Addr, 0)
 			continue
 		}
@@ -156,6 +170,11 @@ func (in *installer) rewind() {
 	in.deaths = deaths{}
 }
 
+// isBuilt reports whether a tree page was written by a Build.
+func isBuilt(page logstore.ScannedPage) bool {
+	return page.Kind == logstore.KindTree && page.Name == page.Addr
+}
+
 // flushStream returns the stream at the end of a flush, or nil for a part that is not the last.
 func (in *installer) flushStream(g *logstore.ScannedGroup) ([]byte, error) {
 	var stream []byte
@@ -181,6 +200,7 @@ func (in *installer) wholeFlush(g *logstore.ScannedGroup, stream []byte) (rebase
 	}
 	parts := append(in.parts[end.first], g.Pages...)
 	clear(in.parts) // parts of other flushes never count
+	in.built = 0
 	if end.base <= in.tableBase {
 		return false, nil
 	}

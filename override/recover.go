@@ -18,7 +18,7 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 	if err := p.recoverTable(rec.Table); err != nil {
 		return nil, 0, err
 	}
-	in := installer{p, p.base, map[uint64][]logstore.ScannedPage{}}
+	in := installer{Pages: p, tableBase: p.base, parts: map[uint64][]logstore.ScannedPage{}}
 	for i := range rec.Groups {
 		if _, err := in.group(&rec.Groups[i]); err != nil {
 			return nil, 0, err

@@ -50,7 +50,7 @@ func (h *hostile) recover(table []byte, pages []logstore.ScannedPage, stream []b
 		return err
 	}
 	g := &logstore.ScannedGroup{No: 1 << 40, Kind: logstore.FlushGroup, Pages: pages}
-	in := installer{p, p.base, map[uint64][]logstore.ScannedPage{}}
+	in := installer{Pages: p, tableBase: p.base, parts: map[uint64][]logstore.ScannedPage{}}
 	if _, err := in.wholeFlush(g, stream); err != nil {
 		return err
 	}

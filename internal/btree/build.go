@@ -32,6 +32,7 @@ type Builder struct {
 	even   bool // even leaves are allowed
 	leaf   leafFill
 	levels []innerFill // levels 1 and up
+	row    *Row        // the leaves, if there are to be no levels above them
 	last   []byte      // whole key of the last record
 	count  int64       // records added
 }
@@ -124,8 +125,12 @@ func (b *Builder) endLeaf(next []byte) error {
 	}
 	low := separator{bytes.Clone(next[:need]), cut}
 	id, err := b.putLeaf(false)
-	if err == nil {
-		err = b.child(1, entry{separator: b.leaf.low, id: id})
+	switch e := (entry{separator: b.leaf.low, id: id}); {
+	case err != nil:
+	case b.row != nil:
+		b.row.entries = append(b.row.entries, e)
+	default:
+		err = b.child(1, e)
 	}
 	b.leaf.low, b.leaf.slots, b.leaf.cells = low, b.leaf.slots[:0], b.leaf.cells[:0]
 	return err

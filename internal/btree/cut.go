@@ -102,26 +102,11 @@ func (c *cutter) children(depth, first, end int) error {
 		}
 		a.changes = append(a.changes, change{at: i, gone: true})
 	}
-	id, n := f.id, f.node
 	v, became, err := a.reshape(f)
 	if err != nil {
 		return err
 	}
-	for ; depth > 0; depth-- {
-		f := &a.path[depth-1]
-		if became != unchanged || len(a.pieces) > 0 {
-			if err := a.installChild(depth-1, id, n, v, became); err != nil {
-				return err
-			}
-		}
-		id, n, became = f.id, f.node, unchanged
-		if len(a.changes) > f.changes || len(a.shrunk) > f.shrunk {
-			if v, became, err = a.reshape(f); err != nil {
-				return err
-			}
-		}
-	}
-	return a.root(c.root, n, v, became)
+	return climb(a, c.root, depth, v, became)
 }
 
 // removeAll removes the pages of a subtree and drops the references of its leaves.

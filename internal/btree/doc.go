@@ -18,7 +18,7 @@
 //
 // # Concurrency
 //
-// Any number of goroutines may read, each its own snapshot, without locks and without allocating. Apply, Cut,
+// Any number of goroutines may read, each its own snapshot, without locks and without allocating. Apply, Cut, Splice,
 // Repack, Spread, Node.Release, Node.WithChildren, Node.Own, Node.Share, Node.Rebase and all methods of [Memory]
 // are for one goroutine at a time, the writer. The writer publishes a version to readers by an atomic store of its
 // own, and calls Release when no reader can reach the version any more. Slices returned by a Node, a Cell or a

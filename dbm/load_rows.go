@@ -1,0 +1,290 @@
+package dbm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"flashdbm/mvcc"
+)
+
+// A load into a keyspace of its own writes rows of leaves straight into the log (mvcc.LoadRow), under a number
+// that no keyspace has yet. One commit then gives the name to that number, and the keyspace that had the name is
+// dropped.
+//
+//  1. One commit takes a number, and has the catalog list it as that of a dropped keyspace. So whatever is there after a
+//     crash or a kill is deleted like the rest of a dropped keyspace, also by programs that know nothing of loads.
+//  2. The records are written, row by row. Nobody else can read or write them: no name leads to the number. Background
+//     work spares numbers in drops.loads, which is only in memory.
+//  3. One commit takes the number off the list and gives it the name. It conflicts with all that changes the name, as a
+//     drop does, and without LoadOptions.Replace also with a put into the keyspace, which must still be empty.
+//
+// Background work that has seen the number listed before 3 and not spared after it has looked up the entry in the
+// catalog, and conflicts with 3.
+type spaceLoad struct {
+	db     *DB
+	name   string
+	opts   LoadOptions
+	much   bool   // load in rows, however few records there are, and whatever the keyspace has by now
+	old    []byte // prefix of the keyspace that is empty, and is to be filled; nil with Replace
+	form   []byte // what the mark of keyspaces says: whether values may have stamps
+	stamp  stamp  // 0 if none may
+	prefix []byte // of the number taken
+}
+
+// Bytes of records. A row keeps other commits waiting while it is written. Smaller rows: each has a sync of its own, and
+// what others have made dirty is flushed with each. A load of less than loadLeast is a transaction, which needs one sync.
+const (
+	rowBytes  = 16 << 20
+	loadLeast = 1 << 20
+)
+
+const mostPrefix = 5 // bytes of a keyspace's prefix
+
+var zeroPrefix [mostPrefix]byte
+
+// rowOf returns how many bytes of records go into a row, for a MemoryLimit; 0 stands for the default limit. Two rows of
+// records are in memory.
+func rowOf(limit int64) int {
+	if limit <= 0 {
+		return rowBytes
+	}
+	return int(min(max(limit/16, loadChunk), rowBytes))
+}
+
+// leastRow returns how many bytes of records are worth a row.
+func (k *keyspaces) leastRow() int { return min(loadLeast, k.drops.row) }
+
+var (
+	errFilled   = errors.New("flashdbm: somebody has put records into the keyspace, which was empty, while it was loaded")
+	errLoadLost = errors.New("flashdbm: the keyspace was dropped, renamed or replaced while it was loaded")
+)
+
+// loadRows loads a keyspace that Replace replaces, or that is empty. It does nothing if the keyspace has records, or if
+// there are few records to load: done is false then.
+func loadRows(ctx context.Context, k *Keyspace, source *loadSource, opts LoadOptions) (done bool, err error) {
+	return (&spaceLoad{db: k.db, name: k.name, opts: opts}).load(ctx, k, source)
+}
+
+func (l *spaceLoad) load(ctx context.Context, k *Keyspace, source *loadSource) (done bool, err error) {
+	chunks, whole, err := source.row(k.db.drops.row)
+	if err != nil {
+		return false, err
+	}
+	size := 0
+	for _, c := range chunks {
+		size += len(c.bytes)
+	}
+	if !l.much && whole && size < k.db.leastRow() {
+		source.unread(chunks)
+		return false, nil
+	}
+	if done, err = l.begin(); !done || err != nil {
+		source.unread(chunks)
+		return done, err
+	}
+	loaded := false
+	defer func() {
+		k.db.drops.spare(l.prefix, false)
+		if !loaded {
+			k.db.drops.left.Add(1)
+			k.db.goOnDropping()
+		}
+	}()
+	if err = l.rows(source, chunks, whole); err != nil {
+		return true, err
+	}
+	switch err = k.db.UpdateContext(ctx, TxOptions{}, l.finish); {
+	case errors.Is(err, errFilled):
+		return true, l.putAll(ctx, k)
+	case errors.Is(err, errLoadLost):
+		return true, ErrConflict
+	case err != nil:
+		return true, err
+	}
+	loaded = true
+	return true, k.db.Sync()
+}
+
+// loadSorted is loadRows of what a transaction has written to a keyspace. Where it has done anything, the transaction
+// must not be committed.
+func loadSorted(ctx context.Context, k *Keyspace, tx *Tx, opts LoadOptions) (done bool, err error) {
+	if !opts.Replace { // then the transaction must see nothing but what it has written
+		switch empty, err := k.empty(); {
+		case errors.Is(err, ErrNoKeyspace): // dropped or renamed: the commit will lose
+			return false, nil
+		case !empty || err != nil:
+			return false, err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	source := startLoad(ctx, reading(tx, cancel), k.db.drops.row)
+	defer source.stop()
+	l := &spaceLoad{db: k.db, name: k.name, opts: opts, much: true} // now that it has read, the transaction could lose for nothing
+	return l.load(ctx, k, source)
+}
+
+// reading yields the records that a transaction sees. An error is passed to cancel.
+func reading(tx *Tx, cancel context.CancelCauseFunc) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for k, v := range tx.All() {
+			if !yield(k, v) {
+				break
+			}
+		}
+		if err := tx.Err(); err != nil {
+			cancel(err)
+		}
+	}
+}
+
+// empty reports whether the keyspace has no records.
+func (k *Keyspace) empty() (empty bool, err error) {
+	err = k.View(func(tx *Tx) error {
+		empty = isEmpty(tx)
+		return tx.Err()
+	})
+	return empty, err
+}
+
+func isEmpty(tx *Tx) bool {
+	c := tx.whole().Cursor()
+	return !c.Seek(tx.space.low) || !tx.space.holds(c.Key())
+}
+
+// begin takes a number. done is false if the keyspace is not to be loaded in rows.
+func (l *spaceLoad) begin() (done bool, err error) {
+	err = l.db.Update(func(tx *Tx) error {
+		l.db.drops.spare(l.prefix, false)
+		done = false
+		if err := tx.hasSpaces(); err != nil {
+			return err
+		}
+		if l.old, err = tx.spaceNamed(l.name); l.opts.Replace {
+			l.old = nil
+			if err = tx.mayNameSpace(l.name); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		} else if !l.much && !isEmpty(tx.as(spaceOf(l.old))) {
+			return tx.Err()
+		}
+		if l.form, err = tx.look(spaceMark); err != nil {
+			return err
+		}
+		l.form = bytes.Clone(l.form)
+		l.stamp = tx.stamp
+		if l.prefix, err = tx.nextSpace(); err != nil {
+			return err
+		}
+		l.db.drops.spare(l.prefix, true)
+		done = true
+		return tx.whole().Put(catalogKey(catalogDropped, l.prefix), []byte(l.name))
+	})
+	if err != nil || !done {
+		l.db.drops.spare(l.prefix, false)
+	}
+	return done && err == nil, err
+}
+
+// rows writes all records. chunks are those of the first row.
+func (l *spaceLoad) rows(source *loadSource, chunks []*loadedChunk, whole bool) error {
+	var last []byte
+	for n := int64(0); ; {
+		row := make([][]mvcc.LoadRecord, len(chunks))
+		for i, c := range chunks {
+			c.list(source.gap, l.prefix)
+			row[i] = c.records
+			for j := range c.records {
+				r := &c.records[j]
+				if n++; n > 1 && bytes.Compare(last, r.Key) >= 0 {
+					return fmt.Errorf("%w: record %d", ErrOrder, n)
+				}
+				if err := l.stored(r); err != nil {
+					return err
+				}
+				last = r.Key
+			}
+		}
+		if len(row) > 0 {
+			if err := mvcc.LoadRow(l.db.engine, row); err != nil {
+				return err
+			}
+			last = bytes.Clone(last)
+			source.used(chunks)
+		}
+		if whole {
+			return nil
+		}
+		var err error
+		if chunks, whole, err = source.row(l.db.drops.row); err != nil {
+			return err
+		}
+	}
+}
+
+// stored gives a value the form in which it is stored: see putValue.
+func (l *spaceLoad) stored(r *mvcc.LoadRecord) error {
+	switch {
+	case !l.stamp.begins(r.Value):
+		return nil
+	case len(r.Value) > maxValue-stampedBytes:
+		return ErrValueTooLarge
+	}
+	r.Value = append(l.stamp.head(nil, 0), r.Value...)
+	return nil
+}
+
+// finish gives the name to what was loaded.
+func (l *spaceLoad) finish(tx *Tx) error {
+	if form, err := tx.look(spaceMark); err != nil {
+		return err
+	} else if !bytes.Equal(form, l.form) { // values are stored in another form now
+		return errLoadLost
+	}
+	all, listed := tx.whole(), catalogKey(catalogDropped, l.prefix)
+	if _, err := tx.look(listed); err != nil {
+		return err
+	}
+	old, err := tx.spaceNamed(l.name)
+	switch {
+	case l.opts.Replace && errors.Is(err, ErrNoKeyspace):
+	case !l.opts.Replace && (errors.Is(err, ErrNoKeyspace) || err == nil && !bytes.Equal(old, l.old)):
+		return errLoadLost
+	case err != nil:
+		return err
+	case !l.opts.Replace:
+		in := tx.as(spaceOf(old))
+		if !isEmpty(in) {
+			return cmp.Or(tx.Err(), errFilled)
+		}
+		if err := in.DeleteRange(nil, nil); err != nil { // nothing, but it conflicts with any put
+			return err
+		}
+		fallthrough
+	default:
+		if err := tx.DropKeyspace(l.name); err != nil {
+			return err
+		}
+	}
+	if err := all.Delete(listed); err != nil {
+		return err
+	}
+	return all.Put(catalogKey(catalogName, []byte(l.name)), l.prefix)
+}
+
+// putAll puts what was loaded into a keyspace that is not empty any more, as loadTx would have done.
+func (l *spaceLoad) putAll(ctx context.Context, k *Keyspace) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return l.db.View(func(tx *Tx) error {
+		source := startLoad(ctx, reading(tx.as(spaceOf(l.prefix)), cancel), 0)
+		defer source.stop()
+		return loadTx(l.db, ctx, k, source, LoadOptions{Sorted: true})
+	})
+}
