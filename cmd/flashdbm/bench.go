@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const benchHelp = `bench measures how fast flashdbm is on the disk that a directory is on, beside
-what the disk itself does, and says in one line what to make of that:
+const benchHelp = `bench measures how fast flashdbm is on the disk of a directory, and how fast the
+disk itself is, and sums that up in one line:
 
   bare disk   writes pages of 4 KiB one after the other to a file, and syncs
               after each: no store that keeps its promise commits faster alone

@@ -9,14 +9,14 @@ import (
 )
 
 const compactHelp = `compact makes the file of a database about as small as one into which its
-records were loaded in order: it moves records together, and gives what is free
-then back to the file system. No database needs that; it is for when the space
-is wanted elsewhere, or before the file is copied.
+records were loaded in order: it moves records together, and then gives the free
+space back to the file system. No database needs that; use it when the space is
+needed elsewhere, or before the file is copied.
 
 It may be interrupted at any time, also by a kill: no record changes, and what
-was done stays done. The sizes are what the file takes on disk, as du shows it.
-No other program may have the database open: one that does can call
-DB.Compact itself.`
+was done stays done. The sizes that it prints are what the file takes on disk, as
+du shows it. No other program may have the database open; a program that has it
+open can call DB.Compact itself.`
 
 func newCompactCommand(p *program) *cobra.Command {
 	var asJSON bool

@@ -14,18 +14,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const delHelp = `del deletes each KEY, all in one transaction. The exit code is 1 if one of them
-was not there; the others are deleted all the same.
+const delHelp = `del deletes each KEY, all in one transaction. The exit code is 1 if one of the
+keys was not there; the others are deleted all the same.
 
 With --from, --to and --prefix it deletes all keys of that range, with --all all
-keys, in one transaction, which takes little memory and little space for any number
-of them, also where the disk is full; that there are none is no error.
+keys, in one transaction. However many keys there are, this takes little memory and
+little space, also where the disk is full. An empty range is no error.
 
-With --null it deletes the keys that standard input gives, each ended by a zero
-byte, as "list --null" prints them. It reads them to the end before it opens the
-database, so they may come from a command that reads the same one. That is not one
-transaction but one for at most 1,000 keys: if one fails or is interrupted what was
-deleted before it stays deleted.`
+With --null it deletes the keys on standard input, each ended by a zero byte, as
+"list --null" prints them. It reads all keys before it opens the database, so they
+may come from a command that reads the same database. It deletes them in several
+transactions of at most 1,000 keys: if del fails or is interrupted, the keys of
+earlier transactions stay deleted.`
 
 const delExample = `  flashdbm del app.fdbm greeting
   flashdbm del app.fdbm --prefix cache/

@@ -21,11 +21,11 @@ how large its file may grow, see the third example.
 With --keyspaces the records of all keyspaces follow those of the default one, as
 several databases do in a dump of mdb_dump -a, for "flashdbm load --keyspaces".
 
---json-lines writes a JSON object on each line instead, for programs that know
-no dumps: "key" and "value" with text, key_base64 or value_base64 with bytes that
-are not UTF-8, and "expires" with the time of a record that does. It has no end mark,
-so what was cut off between two lines is not missed by who reads it. A dump of the
-other forms has no place for that time: what is loaded from it does not expire.`
+--json-lines writes a JSON object on each line instead, for programs that do not
+read dumps: "key" and "value" with text, key_base64 or value_base64 with bytes that
+are not UTF-8, and "expires" with the time of a record that expires. It has no end
+mark, so a reader cannot tell that lines are missing at the end. The other forms have
+no place for that time: records that are loaded from them do not expire.`
 
 func newDumpCommand(p *program) *cobra.Command {
 	var file string

@@ -16,15 +16,15 @@ import (
 )
 
 const followHelp = `follow keeps STANDBY a copy of DATABASE, which another program has open and writes.
-The first time it copies all of it; from then on it brings over what has changed,
-five times a second, and goes on where it stood when it is started again, also
-after a kill. In the standby one commit follows the other as in the database; it
+The first time it copies all of the database; from then on it copies what has
+changed, five times a second. When it is started again, also after a kill, it goes
+on where it stood. The standby gets the commits in the order of the database, and
 can be read with --beside meanwhile.
 
-What follow needs to go on is in STANDBY.follow. To promote the standby, end
-follow and run "flashdbm follow --promote STANDBY", which takes that file away: from
-then on it is a database of its own. What was committed since the last time that
-follow looked, less than a second, is lost with the database.`
+The file STANDBY.follow has what follow needs to go on. To promote the standby, end
+follow and run "flashdbm follow --promote STANDBY", which removes that file: from
+then on the standby is a database of its own. If the database is lost, so are the
+commits since follow looked last, less than a second.`
 
 type followCommand struct {
 	every   time.Duration

@@ -55,11 +55,11 @@ const keyspacesHelp = `keyspaces prints the names of the keyspaces of a database
 of its records behind a tab. The default keyspace, that of the commands without
 --keyspace, has no name and is not among them.
 
-With --create, --rename or --drop it makes one, gives one another name, or
-removes one with all its records. The first --create makes the database one with
-keyspaces, if it is not yet: programs of before there were any refuse it then.
-The records of a keyspace that was dropped are deleted before the command ends,
-or, if it is interrupted, by programs that write to the database later.`
+With --create, --rename or --drop it makes a keyspace, gives it another name, or
+removes it with all its records. Versions of flashdbm that do not know keyspaces
+refuse a database that has had one. The records of a dropped keyspace are deleted
+before the command ends, or, if it is interrupted, by programs that write to the
+database later.`
 
 type keyspacesCommand struct {
 	create, rename, to, drop string

@@ -29,23 +29,25 @@ or refused one changes nothing. One that comes through a pipe is stored as it is
 read; with --atomic in one transaction, all of it or nothing. When load returns,
 everything is on the disk.
 
-With --bulk an empty database is written from its beginning to its end, all of the
-records or none, several times as fast. Records in the order of their keys, as
-"flashdbm dump" writes them, are written as they are read; others are sorted in
-the database's file first. With --keyspace, or into a database that has records,
---bulk is one transaction, and no faster than that. With --replace the records take
-the place of all that was there, or of all that the keyspace had, which is made if
-there is none: who reads it sees all of the old records or all of the new ones.
+With --bulk an empty database is written from its beginning to its end, several
+times as fast, and all of the records are stored or none. Records in the order of
+their keys, as "flashdbm dump" writes them, are written as they are read; others
+are sorted in the database's file first. With --keyspace, or into a database that
+has records, --bulk is one transaction, and no faster than that. With --replace the
+records take the place of everything that the database or the keyspace had, and a
+keyspace that is not there is made: readers see all of the old records or all of the
+new ones.
 
-With --keyspaces a dump may be of several databases, as those of "flashdbm dump
---keyspaces" and mdb_dump -a: the records of each go to the keyspace of its name,
-which is made if there is none, those of one without a name to the default keyspace.
+With --keyspaces the dump may be of several databases, as those of "flashdbm dump
+--keyspaces" and mdb_dump -a. The records of each go to the keyspace of its name,
+which is made if there is none; those of a database without a name go to the default
+keyspace.
 
 --json-lines reads a JSON object on each line instead: "key" and "value" with
 text, or key_hex, key_base64, value_hex, value_base64 with bytes, as "dump
 --json-lines" and "list --values --json" write them. Records with "expires" expire
-then; those whose time is over are left out. There is no end mark, so what was cut
-off between two lines is not missed. A line is held in memory.`
+at that time; those whose time is over are left out. There is no end mark, so load
+cannot tell that lines are missing at the end. A line is held in memory.`
 
 type loadCommand struct {
 	spaceFlag

@@ -21,14 +21,14 @@ const putHelp = `put stores VALUE under KEY, in place of any value that was ther
 the database if there is none. Without VALUE the value is read from standard
 input, with --file from a file, in both cases byte for byte.
 
-When put returns, the value is on the disk. Of a value from standard input or a
-file no more than 16 MiB are in memory. A longer one is stored as it is read: the
-database is open meanwhile, so if the value comes through a pipe from a command
-that reads the same database, that command needs --beside.
+When put returns, the value is on the disk. A value from standard input or a file
+takes at most 16 MiB of memory. A longer value is stored while it is read, and the
+database is open meanwhile: if the value comes through a pipe from a command that
+reads the same database, that command needs --beside.
 
-With --ttl the record is there for that time, and then for no command any more;
-its space comes back when a program writes to the database later. The first such
-record makes the database one that programs of before refuse.`
+With --ttl the record expires after that time: no command finds it any more, and
+its space comes back when a program writes to the database later. Versions of
+flashdbm that do not know expiry refuse a database that has had such a record.`
 
 type putCommand struct {
 	notation

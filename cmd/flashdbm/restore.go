@@ -11,12 +11,13 @@ import (
 )
 
 const restoreHelp = `restore makes a new database of a backup that "flashdbm backup" or DB.Backup has
-written. Every byte of it is verified before the database is there: of a backup
-that was cut short or changed nothing comes. It never writes over a file.
+written. It verifies every byte of the backup before the database appears: a
+backup that was cut short or changed makes no database. It never writes over a file.
 
-With --increment what was written by "flashdbm backup --since" is applied too, one
-after the other in the order given: each from the token of the one before, or of
-an earlier one. It prints the token of what it has made.`
+With --increment it applies what "flashdbm backup --since" has written, one
+increment after the other in the order given. Each increment must begin at the token
+of the one before it, or at an earlier token. restore prints the token of the
+database that it has made.`
 
 func newRestoreCommand(p *program) *cobra.Command {
 	var file string

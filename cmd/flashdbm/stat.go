@@ -16,16 +16,16 @@ import (
 
 const statHelp = `stat prints what the database says about itself: records, file size, live and
 free bytes, and what opening it found. Counters of work, such as syncs, begin at
-zero with each opening. Behind them stands a map of the file, one character for
-each segment, or for several neighbours: its live share in tenths, 0 to 9,
-"." for free, "_" for given back to the file system, ">" where the log ends.
+zero with each opening. A map of the file follows, with one character for each
+segment or for several neighbours: the live share in tenths, 0 to 9, "." for free,
+"_" for given back to the file system, ">" where the log ends.
 "flashdbm plot" draws it with more detail.
 
---watch shows the same again and again until it is interrupted, by default once
-a second, of a database that another process may have open and be writing: on a
-terminal in place, in a pipe a line each time, with --json an object. "groups"
-are what the writer has appended to the log, one for each batch of commits; what
-the writer counts in its memory, such as conflicts, only its own DB.Stats tells.`
+--watch shows the figures again and again until it is interrupted, by default once
+a second: on a terminal in place, in a pipe as a line each time, with --json as an
+object. Another process may have the database open and write to it. "groups" are
+what the writer has appended to the log, one for each batch of commits. Figures that
+the writer counts in its memory, such as conflicts, are in its own DB.Stats only.`
 
 func newStatCommand(p *program) *cobra.Command {
 	var asJSON bool

@@ -70,7 +70,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	f.StringVar(&c.http, "http", "", "address for /metrics, /healthz and /debug/pprof/; empty: none")
 	f.StringVar(&c.password, "password", "", "what clients of Redis have to give with AUTH; better set as FLASHDBMD_PASSWORD, as others see command lines")
 	var etcd, acks string
-	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, with commas between: this node is one of a cluster. Empty: it is alone")
+	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, separated by commas: this node is one of a cluster. Empty: it is alone")
 	f.StringVar(&c.cluster, "cluster", "flashdbm", "name of the cluster; one etcd may have several")
 	f.StringVar(&c.node, "node", "", "name of this node in the cluster, which it keeps; default: the name of the machine")
 	f.IntVar(&c.replicas, "replicas", 3, "copies of each shard, the primary's included; the first node of a cluster decides for all")
@@ -80,7 +80,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	f.StringVar(&c.key, "tls-key", "", "PEM file of its key")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(out, "Settings of flashdbmd serve. Each is a flag, a variable (--dir is FLASHDBMD_DIR), or a line of the file that --config\nnames (dir = \"/var/lib/flashdbm\"). A flag comes before the environment, and that before the file.\n\n")
+			fmt.Fprint(out, "Settings of flashdbmd serve. Each is a flag, a variable (--dir is FLASHDBMD_DIR), or a line of the file that --config\nnames (dir = \"/var/lib/flashdbm\"). A flag overrides the environment, and the environment overrides the file.\n\n")
 			f.SetOutput(out)
 			f.PrintDefaults()
 			return nil, err

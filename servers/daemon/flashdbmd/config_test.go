@@ -115,7 +115,7 @@ func TestCommandLine(t *testing.T) {
 		says string
 	}{
 		{[]string{"help"}, 0, "flashdbmd serve --dir DIR"},
-		{nil, exitUsage, "what is to be done?"},
+		{nil, exitUsage, "no command given"},
 		{[]string{"serv"}, exitUsage, `there is no command "serv"`},
 		{[]string{"serve", "--dir", "/dev/null/d"}, exitFailed, "/dev/null"},
 	} {

@@ -16,7 +16,7 @@ func runDrain(command string, args []string, env func(string) (string, bool), ou
 	var etcd, name, node string
 	limit := 10 * time.Minute
 	f := newFlags(command)
-	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, with commas between")
+	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, separated by commas")
 	f.StringVar(&name, "cluster", "flashdbm", "name of the cluster")
 	if command == "drain" {
 		f.StringVar(&node, "node", "", "the node that shall have no shards any more")

@@ -29,8 +29,8 @@ const kvHelp = `flashdbmd kv [SETTINGS] COMMAND reads and writes keys of a runni
   add KEY NUMBER          add to a decimal number, 0 if the key is absent; print the sum
   del KEY ...             remove keys
   scan                    print all keys, in no order
-  sweep                   remove parts of values above 4 MiB that no key has any
-                          more: programs left them that ended while they wrote
+  sweep                   remove parts of values above 4 MiB that belong to no key:
+                          programs that ended in the middle of a write left them
 
 The exit code is 0 for done, 1 if a key is not there (insert: is there; cas: has
 another version), 2 if the command line is wrong, 3 for anything else.
@@ -76,7 +76,7 @@ func runKV(args []string, env func(string) (string, bool), in io.Reader, out io.
 	case err != nil:
 		return err
 	case len(list) == 0:
-		return fmt.Errorf("flashdbmd kv: what is to be done? see flashdbmd kv --help (%w)", errUsage)
+		return fmt.Errorf("flashdbmd kv: no command given; see flashdbmd kv --help (%w)", errUsage)
 	case k.dir == "" && k.addr == "":
 		return fmt.Errorf("which node? give --dir or --addr: %w", errUsage)
 	case k.addr == "":

@@ -31,14 +31,14 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
   flashdbmd backup --dir DIR --to NEW  copy what a running node has into a directory that a node can be started with
   flashdbmd drain --node N ... have other nodes take over all that a node of a cluster has, so that it can be stopped
   flashdbmd add --node N ...   let a node that was drained have shards again
-  flashdbmd shards ...         which shards share a cluster's keys; have more of them, or fewer, while everything is served
-  flashdbmd recover ...        let a node go on with a shard that has lost all its copies but one that is behind
+  flashdbmd shards ...         print which shards share a cluster's keys; add or drain shards while everything is served
+  flashdbmd recover ...        let a node go on with a shard of which only a copy that is behind is left
   flashdbmd etcd --dir DIR     an etcd of one process, to try a cluster on one machine
   flashdbmd demo               load a million records, compare Reads with messages, kill the server, verify
   flashdbmd demo ramp          atomic transactions of several keys: clients and the server are killed, nothing is seen in part
   flashdbmd help               print this
 
-Each command lists its settings with --help.
+Each command lists its settings with --help. A flag may begin with one dash or two.
 `
 
 // errUsage is wrapped by errors of the command line and of settings.
@@ -49,7 +49,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, out, messages io.Writer) int {
 	err := func() error {
 		if len(args) == 0 {
-			return fmt.Errorf("what is to be done? %w", errUsage)
+			return fmt.Errorf("no command given: %w", errUsage)
 		}
 		switch args[0] {
 		case "help", "--help", "-h":

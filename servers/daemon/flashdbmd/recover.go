@@ -19,7 +19,7 @@ func runRecover(args []string, env func(string) (string, bool), out io.Writer) e
 	var shard int
 	var yes bool
 	f := newFlags("recover")
-	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, with commas between")
+	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, separated by commas")
 	f.StringVar(&name, "cluster", "flashdbm", "name of the cluster")
 	f.IntVar(&shard, "shard", -1, "the shard that nobody serves")
 	f.StringVar(&node, "node", "", "the node that shall go on with what it has of the shard; it must run")

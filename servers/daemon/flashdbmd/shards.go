@@ -19,7 +19,7 @@ func runShards(args []string, env func(string) (string, bool), out io.Writer) er
 	var add int
 	limit := 10 * time.Minute
 	f := newFlags("shards")
-	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, with commas between")
+	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, separated by commas")
 	f.StringVar(&name, "cluster", "flashdbm", "name of the cluster")
 	f.IntVar(&add, "add", 0, "add this number of shards")
 	f.StringVar(&drain, "drain", "", "numbers of shards that shall have no keys any more, with commas between")
