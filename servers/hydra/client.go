@@ -16,7 +16,7 @@ import (
 
 // Options are copied by Dial; nil stands for the zero value.
 type Options struct {
-	// Secret is the cluster's secret; nil if it has none.
+	// Secret is the cluster's secret; empty if it has none.
 	Secret []byte
 	// Timeout ends a call whose context does not end earlier; 0: 10 s. Until then a call is retried when shards move
 	// or fail.

@@ -89,13 +89,13 @@ func (c *Client) greet(ctx context.Context, addr string, shard uint32, next uint
 	if err == nil && shard != protocol.AnyShard && g.welcome.Shard != shard {
 		err = fmt.Errorf("%w: shard %d answers in place of shard %d", protocol.ErrMalformed, g.welcome.Shard, shard)
 	}
-	if err == nil && c.o.Secret != nil {
+	if err == nil && len(c.o.Secret) > 0 {
 		if want := protocol.Prove(c.o.Secret, protocol.ServerSide, &g.hello, &g.welcome); !protocol.ProofEqual(want[:], g.welcome.Proof[:]) {
 			err = ErrDenied
 		}
 	}
-	if err == nil && g.welcome.NeedsAuth && c.o.Secret == nil {
-		err = fmt.Errorf("%w: the cluster wants one, and Options.Secret is nil", ErrDenied)
+	if err == nil && g.welcome.NeedsAuth && len(c.o.Secret) == 0 {
+		err = fmt.Errorf("%w: the cluster wants one, and Options.Secret is empty", ErrDenied)
 	}
 	if err != nil {
 		g.conn.Close()

@@ -119,12 +119,10 @@ func TestRestartOfShards(t *testing.T) {
 	}
 }
 
-// TestSecret dials a node that has a secret with the right one, another one, and none.
+// TestSecret dials a node without a secret, with none and with an empty one, and a node that has a secret with the
+// right one, another one, and none.
 func TestSecret(t *testing.T) {
 	k := newCluster(t, 1, nil)
-	k.stopNode()
-	k.o.Secret = []byte("secret")
-	k.startNode()
 	try := func(secret []byte) error {
 		d := k.net.Open()
 		defer d.Close()
@@ -138,8 +136,16 @@ func TestSecret(t *testing.T) {
 		require.NoError(t, c.Close())
 		return err
 	}
+	require.NoError(t, try(nil))
+	require.NoError(t, try([]byte{}), "as of a password that is not set")
+	require.ErrorIs(t, try([]byte("secret")), ErrDenied)
+
+	k.stopNode()
+	k.o.Secret = []byte("secret")
+	k.startNode()
 	require.NoError(t, try([]byte("secret")))
 	require.ErrorIs(t, try([]byte("Secret")), ErrDenied)
+	require.ErrorIs(t, try([]byte{}), ErrDenied)
 	require.ErrorIs(t, try(nil), ErrDenied)
 }
 

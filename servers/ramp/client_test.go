@@ -306,3 +306,32 @@ func TestSecondAddress(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []ramp.Value{{Value: []byte("1"), Found: true, TS: ts}, {Value: []byte("1"), Found: true, TS: ts}}, values)
 }
+
+// TestSecret dials a table without a secret, with none and with an empty one, and a table that has a secret with the
+// right one, another one, an empty one and none.
+func TestSecret(t *testing.T) {
+	t.Parallel()
+	for _, secret := range [][]byte{nil, []byte("secret")} {
+		_, net := open(t, machine.Options{Partitions: 1, Durability: partition.Memory, Secret: secret})
+		try := func(own []byte) error {
+			d := net.Open()
+			defer d.Close()
+			c, err := ramp.Dial(t.Context(), []string{"mem:node"}, &ramp.Options{Secret: own, Fabrics: map[string]fabric.Domain{"mem": d}})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.PutAll(t.Context(), []ramp.Pair{{Key: []byte("key"), Value: []byte("v")}})
+			return err
+		}
+		require.NoError(t, try(secret))
+		require.ErrorIs(t, try([]byte("another")), ramp.ErrDenied)
+		for _, none := range [][]byte{nil, {}} {
+			if err := try(none); secret == nil {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, ramp.ErrDenied)
+			}
+		}
+	}
+}

@@ -96,13 +96,13 @@ func (c *Client) greet(ctx context.Context, n *network, at string, partition uin
 	if err == nil && partition != protocol.AnyPartition && g.welcome.Partition != partition {
 		err = fmt.Errorf("%w: partition %d answers in place of partition %d", errProtocol, g.welcome.Partition, partition)
 	}
-	if err == nil && c.o.Secret != nil {
+	if err == nil && len(c.o.Secret) > 0 {
 		if want := protocol.Prove(c.o.Secret, protocol.ServerSide, &g.hello, &g.welcome); !protocol.ProofEqual(want[:], g.welcome.Proof[:]) {
 			err = ErrDenied
 		}
 	}
-	if err == nil && g.welcome.NeedsAuth && c.o.Secret == nil {
-		err = fmt.Errorf("%w: the server wants one, and Options.Secret is nil", ErrDenied)
+	if err == nil && g.welcome.NeedsAuth && len(c.o.Secret) == 0 {
+		err = fmt.Errorf("%w: the server wants one, and Options.Secret is empty", ErrDenied)
 	}
 	if err != nil {
 		g.conn.Close()
