@@ -137,7 +137,7 @@ func (tx *txShared) hasSpaces() error {
 	case tx.done:
 		return ErrTxDone
 	case !tx.spaced:
-		return fmt.Errorf("%w: the database has none yet: DB.CreateKeyspace, or DB.EnableKeyspaces, has it get some", ErrNoKeyspace)
+		return fmt.Errorf("%w: the database has none yet; DB.EnableKeyspaces, DB.CreateKeyspace or \"flashdbm keyspaces --create\" adds them", ErrNoKeyspace)
 	}
 	return nil
 }

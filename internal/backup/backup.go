@@ -117,7 +117,7 @@ func Copy(ctx context.Context, dst io.Writer, src io.Reader) (end End, err error
 		}
 		pass := have - MarkSize
 		if pass < 0 {
-			return end, fmt.Errorf("%w: %d bytes are none", ErrDamaged, have)
+			return end, fmt.Errorf("%w: %d bytes are too few", ErrDamaged, have)
 		}
 		sum.Write(buf[:pass])
 		if _, err := dst.Write(buf[:pass]); err != nil {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,7 +109,11 @@ func (k *kv) command(name string, args []string) (func(context.Context, *hydra.C
 		return nil, fmt.Errorf("there is no command kv %q; see flashdbmd kv --help (%w)", name, errUsage)
 	}
 	if len(args) < n[0] || len(args) > n[1] {
-		return nil, fmt.Errorf("kv %s: %d arguments are too few or too many; see flashdbmd kv --help (%w)", name, len(args), errUsage)
+		hint := ""
+		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }) {
+			hint = "settings stand before the command; "
+		}
+		return nil, fmt.Errorf("kv %s: %d arguments are too few or too many; %ssee flashdbmd kv --help (%w)", name, len(args), hint, errUsage)
 	}
 	number := func(text string) (int64, error) {
 		v, err := strconv.ParseInt(text, 10, 64)

@@ -219,6 +219,7 @@ func TestKV(t *testing.T) {
 		{"add count two", "", exitUsage, "no whole number"},
 		{"frob x", "", exitUsage, `no command kv "frob"`},
 		{"put", "", exitUsage, "too few or too many"},
+		{"scan --values", "", exitUsage, "settings stand before the command"},
 		{"--password q --timeout 1s get x", "", exitFailed, "secret"},
 		{"--dir /nowhere --timeout 300ms get x", "", exitFailed, "/nowhere/node.sock"},
 	} {
