@@ -70,7 +70,7 @@ func TestHandOverThatFails(t *testing.T) {
 	assert.Zero(t, s.r.TenureEnd())
 	rec.Revision = 2
 	s.r.Learn(rec)
-	s.settle()
+	s.runAll()
 	assert.Greater(t, s.r.TenureEnd(), s.now, "it has happened instead")
 	assert.False(t, s.r.Yields())
 	assert.False(t, s.r.HandOver("a", false), "it is in the set no more")
@@ -83,7 +83,7 @@ func TestHeirHasAll(t *testing.T) {
 	s.yield(true)
 	s.actors["a"].noRoom = true
 	s.append(1)
-	s.settle()
+	s.runAll()
 	s.r.Still()
 	_, ok := s.next()
 	assert.False(t, ok, "the heir has it in its ring only")
@@ -113,7 +113,7 @@ func TestHandedReignBeginsAtOnce(t *testing.T) {
 		s.r = NewReign(ReignOptions{Self: "p", Log: s.log, Source: s, Record: rec, StopAt: s.now})
 		s.actor("a", Relaxed)
 		assert.False(t, s.r.Serving(), "a may lack what the reign began with")
-		s.settle()
+		s.runAll()
 		assert.Equal(t, handed, s.r.Serving())
 		s.now += StopWait
 		s.pass(askDue)

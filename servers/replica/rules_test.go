@@ -142,7 +142,7 @@ func newStage(t *testing.T, mode Mode, set ...string) *stage {
 	for _, name := range set {
 		s.actor(name, mode)
 	}
-	s.settle()
+	s.runAll()
 	return s
 }
 
@@ -171,8 +171,8 @@ func (s *stage) dial() {
 	}
 }
 
-// settle lets all go on, at one moment.
-func (s *stage) settle() {
+// runAll steps the primary and all members several times, without letting time pass.
+func (s *stage) runAll() {
 	for range 12 {
 		s.r.Step(s.now)
 		s.dial()
@@ -185,7 +185,7 @@ func (s *stage) settle() {
 
 func (s *stage) pass(d time.Duration) {
 	s.now += int64(d)
-	s.settle()
+	s.runAll()
 }
 
 func (s *stage) append(n int) uint64 {
@@ -209,20 +209,20 @@ func TestCommitWaitsForAll(t *testing.T) {
 		require.True(t, s.r.Serving())
 		a.near.withheld, a.noRoom = 1, true
 		n := s.append(3)
-		s.settle()
+		s.runAll()
 		assert.Zero(t, s.r.Committed(), "%v: a has nothing", mode)
 		a.near.withheld = 0
-		s.settle()
+		s.runAll()
 		assert.Equal(t, mode == Relaxed, s.r.Committed() == n, "%v: a has it in its ring", mode)
 		a.noRoom = false
-		s.settle()
+		s.runAll()
 		assert.Equal(t, mode != Synced, s.r.Committed() == n, "%v: a has merged it", mode)
 		a.synced = n
 		s.synced = n - 1
 		s.pass(askDue)
 		assert.Equal(t, mode != Synced, s.r.Committed() == n, "%v: a has synced it, and the primary not", mode)
 		s.synced = n
-		s.settle()
+		s.runAll()
 		assert.Equal(t, n, s.r.Committed())
 	}
 }
@@ -234,7 +234,7 @@ func TestPlacedCountsOnceBegun(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]
 	before := s.append(2)
-	s.settle()
+	s.runAll()
 	a.near.Close()
 	s.r.Step(s.now)
 	a.f.Step(s.now)
@@ -262,7 +262,7 @@ func TestRetiredRingsAreDrained(t *testing.T) {
 	a := s.actors["a"]
 	a.noRoom = true
 	n := s.append(5)
-	s.settle()
+	s.runAll()
 	require.Equal(t, n, s.r.Committed(), "placed")
 	rec := s.r.Record()
 	require.True(t, a.f.Stop(&rec, s.now))
@@ -280,14 +280,14 @@ func TestRetiredRingsAreDrained(t *testing.T) {
 	a = s.actors["a"]
 	a.noRoom = true
 	n = s.append(5)
-	s.settle()
+	s.runAll()
 	a.near.Close()
-	s.settle()
+	s.runAll()
 	a.noRoom = false
 	s.pass(time.Duration(redialEvery))
 	assert.Equal(t, n, a.log.Last())
 	n = s.append(1)
-	s.settle()
+	s.runAll()
 	assert.Equal(t, n, s.r.Committed())
 	assert.Zero(t, a.forgot, "no copy was needed")
 }
@@ -318,7 +318,7 @@ func TestStopThatCameToNothing(t *testing.T) {
 	a := s.actors["a"]
 	rec := s.r.Record()
 	require.True(t, a.f.Stop(&rec, s.now))
-	s.settle()
+	s.runAll()
 	a.f.Know(&rec)
 	require.EqualValues(t, 2, a.f.Barred())
 	next := Record{Revision: 2, Term: 1, Primary: "p", Set: []string{"p"}}
@@ -327,7 +327,7 @@ func TestStopThatCameToNothing(t *testing.T) {
 	s.pass(3 * time.Duration(redialEvery))
 	require.Zero(t, a.f.Following(), "it does not know yet")
 	require.True(t, a.f.Stop(&next, s.now))
-	s.settle()
+	s.runAll()
 	a.f.Know(&next)
 	s.pass(3 * time.Duration(redialEvery))
 	require.Zero(t, a.f.Following())
@@ -337,7 +337,7 @@ func TestStopThatCameToNothing(t *testing.T) {
 	require.EqualValues(t, 1, a.f.Barred())
 	s.append(1)
 	s.pass(3 * time.Duration(redialEvery))
-	s.settle()
+	s.runAll()
 	require.EqualValues(t, 1, a.f.Following())
 	joined, ok := s.next()
 	require.True(t, ok)
@@ -388,17 +388,17 @@ func TestRemovalCountsUntilKnown(t *testing.T) {
 	rec, ok := s.next()
 	require.True(t, ok)
 	assert.Equal(t, Record{Revision: 1, Term: 1, Primary: "p", Set: []string{"p", "b"}}, rec)
-	s.settle()
+	s.runAll()
 	assert.Less(t, s.r.Committed(), n, "the outcome is not known")
 	s.r.Learn(s.r.Record())
-	s.settle()
+	s.runAll()
 	assert.Less(t, s.r.Committed(), n, "to read the old record again proves nothing")
 	s.pass(time.Duration(proposeEvery))
 	again, ok := s.next()
 	require.True(t, ok, "it is proposed again")
 	again.Revision = 2
 	s.r.Learn(again)
-	s.settle()
+	s.runAll()
 	assert.Equal(t, n, s.r.Committed())
 	assert.Equal(t, 2, s.r.InSync())
 }
@@ -406,7 +406,7 @@ func TestRemovalCountsUntilKnown(t *testing.T) {
 // TestJoinerCountsFromBefore: a member that is to be added has all that is committed, and counts from when that is proposed until it is settled.
 func TestJoinerCountsFromBefore(t *testing.T) {
 	s := newStage(t, Relaxed)
-	require.Equal(t, s.append(5), func() uint64 { s.settle(); return s.r.Committed() }())
+	require.Equal(t, s.append(5), func() uint64 { s.runAll(); return s.r.Committed() }())
 	a := s.actor("a", Relaxed)
 	s.r.Want(Wishes{In: []string{"a"}})
 	a.noRoom = true
@@ -419,24 +419,24 @@ func TestJoinerCountsFromBefore(t *testing.T) {
 	_, ok := s.next()
 	assert.False(t, ok, "it lacks five entries")
 	a.noRoom = false
-	s.settle()
+	s.runAll()
 	rec, ok := s.next()
 	require.True(t, ok)
 	assert.Equal(t, []string{"p", "a"}, rec.Set)
 	a.near.withheld, a.far.held = 1, true
 	n := s.append(1)
-	s.settle()
+	s.runAll()
 	assert.Less(t, s.r.Committed(), n, "it may have been added")
 	s.r.Learn(s.r.Record())
 	s.pass(time.Duration(joinsWithin) + 1)
 	settled, ok := s.next()
 	require.True(t, ok)
 	require.Equal(t, []string{"p"}, settled.Set, "a is silent: the set as it is, which settles what was proposed")
-	s.settle()
+	s.runAll()
 	assert.Less(t, s.r.Committed(), n, "the first proposal may still be the one that happens, whatever is proposed now")
 	settled.Revision, settled.Set = 2, []string{"p"}
 	s.r.Learn(settled)
-	s.settle()
+	s.runAll()
 	assert.Equal(t, n, s.r.Committed())
 }
 
@@ -444,11 +444,11 @@ func TestJoinerCountsFromBefore(t *testing.T) {
 func TestJoinerIsLevel(t *testing.T) {
 	s := newStage(t, Strict)
 	s.append(5)
-	s.settle()
+	s.runAll()
 	a := s.actor("a", Strict)
 	a.noRoom = true
 	s.r.Want(Wishes{In: []string{"a"}})
-	s.settle()
+	s.runAll()
 	s.pass(askDue)
 	_, ok := s.next()
 	assert.False(t, ok, "it has merged nothing")
@@ -464,11 +464,11 @@ func TestJoinerIsLevel(t *testing.T) {
 func TestJoinerHasWhatIsDurable(t *testing.T) {
 	s := newStage(t, Relaxed)
 	s.synced = s.append(5)
-	s.settle()
+	s.runAll()
 	require.Equal(t, s.synced, s.r.Durable())
 	a := s.actor("a", Relaxed)
 	s.r.Want(Wishes{In: []string{"a"}})
-	s.settle()
+	s.runAll()
 	a.synced = 4
 	s.pass(askDue)
 	_, ok := s.next()
@@ -486,12 +486,12 @@ func TestJoinerHasWhatIsDurable(t *testing.T) {
 func TestJoinerHasWhatWasDurable(t *testing.T) {
 	s := newStage(t, Relaxed)
 	s.synced = s.append(5)
-	s.settle()
+	s.runAll()
 	s.r.Close()
 	s.r = NewReign(ReignOptions{Self: "p", Log: s.log, Source: s, Record: Record{Revision: 3, Term: 3, Primary: "p", Set: []string{"p"}}, StopAt: s.now - StopWait})
 	a := s.actor("a", Relaxed)
 	s.r.Want(Wishes{In: []string{"a"}})
-	s.settle()
+	s.runAll()
 	a.synced = 4
 	s.pass(askDue)
 	_, ok := s.next()
@@ -528,7 +528,7 @@ func TestReignBegins(t *testing.T) {
 	assert.False(t, s.r.Serving(), "c has nothing")
 	assert.Zero(t, s.r.TenureEnd())
 	assert.Less(t, s.r.Committed(), n)
-	s.settle()
+	s.runAll()
 	assert.True(t, s.r.Serving())
 	assert.Equal(t, n, c.log.Last())
 	s.r.Learn(Record{Revision: 9, Term: 4, Primary: "a", Set: []string{"a"}})
@@ -544,7 +544,7 @@ func TestCopies(t *testing.T) {
 	a.log.Append(7, []byte("of a reign that nobody knows"))
 	a.notWhole = true
 	s.r.Want(Wishes{In: []string{"a"}})
-	s.settle()
+	s.runAll()
 	assert.Equal(t, 1, a.forgot)
 	assert.Equal(t, []string{"a", "b", "c"}, a.pieces)
 	assert.False(t, a.f.Whole())
@@ -560,14 +560,14 @@ func TestCopies(t *testing.T) {
 	rec.Revision++
 	s.r.Learn(rec)
 	n := s.append(2)
-	s.settle()
+	s.runAll()
 	assert.Equal(t, n, s.r.Committed())
 	assert.Equal(t, n, a.log.Last())
 
 	// One of the set that needs a copy has to leave first.
 	a.f.Spoil()
 	a.near.Close()
-	s.settle()
+	s.runAll()
 	s.pass(time.Duration(redialEvery))
 	s.pass(time.Duration(proposeEvery))
 	rec, ok = s.next()
@@ -585,18 +585,18 @@ func TestCopyWaitsForCommit(t *testing.T) {
 	s := newStage(t, Relaxed, "b")
 	b := s.actors["b"]
 	s.append(3)
-	s.settle()
+	s.runAll()
 	b.near.withheld, b.far.held = 1, true
 	s.append(1)
-	s.settle()
+	s.runAll()
 	a := s.actor("a", Relaxed)
 	a.log.Append(7, []byte("of a reign that nobody knows"))
 	s.r.Want(Wishes{In: []string{"a", "b"}})
-	s.settle()
+	s.runAll()
 	assert.Equal(t, 1, a.forgot)
 	assert.Empty(t, a.pieces)
 	b.near.withheld, b.far.held = 0, false
-	s.settle()
+	s.runAll()
 	assert.Len(t, a.pieces, 3)
 }
 
@@ -631,7 +631,7 @@ func TestRestsUntilItServes(t *testing.T) {
 	s.r = NewReign(ReignOptions{Self: "p", Log: s.log, Source: s, Record: Record{Revision: 2, Term: 2, Primary: "p", Set: []string{"p"}}, StopAt: s.now})
 	s.r.Want(Wishes{In: []string{"a"}})
 	s.actor("a", Relaxed).f.Spoil()
-	s.settle()
+	s.runAll()
 	require.False(t, s.r.Serving())
 	require.Equal(t, blocked, s.r.member("a").state)
 	assert.False(t, s.r.Step(s.now), "there is nothing to do")

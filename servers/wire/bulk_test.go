@@ -16,19 +16,19 @@ func bodies(t *testing.T, carrier Carrier) (p *pair, second [2]*link) {
 		c.End(&Header{Op: 1}, append(b, body(p.f.rnd, 40_000)...))
 	}
 	p.g[1].Flush()
-	settle(p)
+	runFabric(p)
 	p.c[0].ep.(*shuffleEndpoint).hold = true
 	for _, c := range []*link{p.c[0], second[0]} {
 		_, ok := c.Receive()
 		require.False(t, ok)
 		require.True(t, c.bulk.landing)
 	}
-	settle(p)
+	runFabric(p)
 	return p, second
 }
 
-// settle lets the fabric move all that moves.
-func settle(p *pair) {
+// runFabric lets the fabric complete the operations that are under way.
+func runFabric(p *pair) {
 	for range 20_000 {
 		p.f.step()
 		p.g[0].Step()
@@ -56,7 +56,7 @@ func TestSleepsBesideABody(t *testing.T) {
 		require.False(t, p.g[0].Arm(), "the second one can be Read")
 		_, ok = second[0].Receive()
 		require.False(t, ok)
-		settle(p)
+		runFabric(p)
 		_, ok = second[0].Receive()
 		require.True(t, ok)
 	}
@@ -69,18 +69,18 @@ func TestBodyOfALostConnection(t *testing.T) {
 		p, second := bodies(t, CarrierSend)
 		if read {
 			p.c[0].ep.(*shuffleEndpoint).hold = false
-			settle(p)
+			runFabric(p)
 			require.True(t, p.c[0].bulk.fetched)
 			p.c[0].Close()
 		} else {
 			p.c[1].Close()
-			settle(p)
+			runFabric(p)
 			require.Error(t, p.c[0].Err())
 		}
 		require.False(t, p.g[0].Arm(), "the second body can be Read")
 		_, ok := second[0].Receive()
 		require.False(t, ok)
-		settle(p)
+		runFabric(p)
 		_, ok = second[0].Receive()
 		require.True(t, ok, "read %v", read)
 	}

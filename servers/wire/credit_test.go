@@ -54,7 +54,7 @@ func TestPeerThatReceivesNothing(t *testing.T) {
 func TestCreditToldAgain(t *testing.T) {
 	p := newPair(t, 6, CarrierRing)
 	told := func() uint64 { return fromLE(words.Load(p.c[0].land.Bytes(), RingSize+wordCredit)) }
-	settle := func() {
+	runFabric := func() {
 		for range 5000 {
 			p.f.step()
 			p.g[0].Step()
@@ -67,17 +67,17 @@ func TestCreditToldAgain(t *testing.T) {
 			require.True(t, p.send(0, creditEvery-1000))
 		}
 		p.g[0].Flush()
-		settle()
+		runFabric()
 		for p.receive(1) {
 		}
 		p.g[1].Flush()
 	}
 	require.EqualValues(t, 4, p.got[1])
-	settle()
+	runFabric()
 	require.Less(t, told(), p.c[1].in.tail)
 	e.hold = false
 	for range 3 {
-		settle()
+		runFabric()
 		p.g[1].Step()
 	}
 	require.Equal(t, p.c[1].in.tail, told())

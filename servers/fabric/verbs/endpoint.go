@@ -127,7 +127,7 @@ func (e *endpoint) pass() {
 	e.passHalf(&e.recvs)
 	if e.up {
 		e.passHalf(&e.sends)
-		e.settle()
+		e.completeEmpty()
 	}
 	e.keepInlined()
 }
@@ -223,9 +223,9 @@ func (e *endpoint) keepInlined() {
 	}
 }
 
-// settle completes operations of no bytes at the head, and ends the endpoint if the operation at the head cannot be
+// completeEmpty completes operations of no bytes at the head, and ends the endpoint if the operation at the head cannot be
 // passed on.
-func (e *endpoint) settle() {
+func (e *endpoint) completeEmpty() {
 	for e.err == nil && e.sends.passed > 0 && empty(e.sends.At(0)) {
 		e.complete(&e.sends, 0)
 	}

@@ -19,8 +19,8 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// settled waits until nothing moves, and returns which shards share the keys.
-func (c *testCluster) settled() (shards []uint32) {
+// awaitMoves waits until nothing moves, and returns which shards share the keys.
+func (c *testCluster) awaitMoves() (shards []uint32) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
 		a, moves, err := membership.LookAtCircle(context.Background(), c.mem)
@@ -101,7 +101,7 @@ func TestShardsComeAndGo(t *testing.T) {
 			assert.Equal(t, []uint32{0, 1, 2, 3}, next)
 			_, err = membership.AddShards(t.Context(), c.mem, 1)
 			assert.ErrorIs(t, err, membership.ErrMoving)
-			assert.Equal(t, next, c.settled())
+			assert.Equal(t, next, c.awaitMoves())
 			scan := func() {
 				t.Helper()
 				found := map[string]int{}
@@ -136,7 +136,7 @@ func TestShardsComeAndGo(t *testing.T) {
 			assert.Error(t, err)
 			_, err = membership.DrainShards(t.Context(), c.mem, 1, 2)
 			require.NoError(t, err)
-			assert.Equal(t, []uint32{0, 3}, c.settled())
+			assert.Equal(t, []uint32{0, 3}, c.awaitMoves())
 			scan()
 			require.Eventually(t, func() bool {
 				h := held()
