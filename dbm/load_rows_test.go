@@ -462,3 +462,50 @@ func TestLoadRowsFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestLoadOfOneLeaf loads so few records in rows that one leaf has them all: one large value, or one key again and
+// again. A tree that is a single leaf then gets a second one, as an inner node has two children at least.
+func TestLoadOfOneLeaf(t *testing.T) {
+	for what, load := range map[string]struct {
+		times, bytes int
+		opts         LoadOptions
+	}{"a large value": {1, 3 << 20, LoadOptions{Sorted: true}}, "one key": {20_000, 100, LoadOptions{}}} {
+		for _, beside := range []int{0, 10, 20_000} {
+			t.Run(fmt.Sprint(what, " beside ", beside), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "db")
+				db, err := openUnsynced(path, nil)
+				require.NoError(t, err)
+				require.NoError(t, db.CreateKeyspace("a"))
+				require.NoError(t, db.CreateKeyspace("b"))
+				require.NoError(t, db.Update(func(tx *Tx) error {
+					for i := range beside {
+						require.NoError(t, tx.Put(fmt.Appendf(nil, "key %08d", i), []byte("value")))
+					}
+					return nil
+				}))
+				value := bytes.Repeat([]byte{'v'}, load.bytes)
+				require.NoError(t, db.Keyspace("a").Load(t.Context(), func(yield func(k, v []byte) bool) {
+					for range load.times {
+						if !yield([]byte("k"), value) {
+							return
+						}
+					}
+				}, load.opts))
+				require.NoError(t, db.Keyspace("b").Put([]byte("k"), []byte("b")))
+				for range 2 {
+					got, err := db.Keyspace("a").Get([]byte("k"))
+					require.NoError(t, err)
+					require.Equal(t, value, got)
+					require.NoError(t, db.Check(t.Context()))
+					n, err := db.Len()
+					require.NoError(t, err)
+					require.EqualValues(t, beside, n)
+					require.NoError(t, db.Close())
+					db, err = openUnsynced(path, nil)
+					require.NoError(t, err)
+				}
+				require.NoError(t, db.Close())
+			})
+		}
+	}
+}

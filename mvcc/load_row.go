@@ -73,7 +73,7 @@ func (l *loading) row(chunks [][]LoadRecord) error {
 	defer l.end()
 	l.build = c.pages.StartBuild(l.reserve, l.spent)
 	l.tree = btree.NewRowBuilder(l.build, c.store.EvenLeaves())
-	row, err := l.leaves(before, chunks, behind)
+	row, err := l.leaves(before, chunks, behind, height == 0)
 	if err == nil {
 		err = c.log.provideFor(c.pages.Unwritten()+row.InnerPages(height), 0)
 	}
@@ -114,12 +114,16 @@ func (l *loading) graft(group uint64, first []byte, row *btree.Row) error {
 	return nil
 }
 
-// leaves makes the leaves of the row: of the records before it, its own, and those behind it.
-func (l *loading) leaves(before []btree.Op, chunks [][]LoadRecord, behind []btree.Op) (*btree.Row, error) {
+// leaves makes the leaves of the row: of the records before it, its own, and those behind it. apart has each of the
+// three begin a leaf: a root that is a leaf becomes an inner node, which has two children at least.
+func (l *loading) leaves(before []btree.Op, chunks [][]LoadRecord, behind []btree.Op, apart bool) (*btree.Row, error) {
 	for i := range before {
 		if err := l.tree.Add(&before[i]); err != nil {
 			return nil, err
 		}
+	}
+	if apart {
+		l.tree.BeginLeaf()
 	}
 	for _, records := range chunks {
 		for i := range records {
@@ -130,6 +134,9 @@ func (l *loading) leaves(before []btree.Op, chunks [][]LoadRecord, behind []btre
 	}
 	if last, _ := l.tree.Last(); len(behind) > 0 && bytes.Compare(last, behind[0].Key) >= 0 {
 		return nil, fmt.Errorf("%w: the row reaches into other records", btree.ErrOrder)
+	}
+	if apart {
+		l.tree.BeginLeaf()
 	}
 	for i := range behind {
 		if err := l.tree.Add(&behind[i]); err != nil {

@@ -33,6 +33,7 @@ type Builder struct {
 	leaf   leafFill
 	levels []innerFill // levels 1 and up
 	row    *Row        // the leaves, if there are to be no levels above them
+	apart  bool        // the next record begins a leaf
 	last   []byte      // whole key of the last record
 	count  int64       // records added
 }
@@ -78,7 +79,7 @@ func (b *Builder) Add(op *Op) error {
 	l := &b.leaf
 	if n := len(l.slots); n > 0 {
 		even := b.even && l.even && l.slots[0].lengths == lengths
-		if !leafFits(n+1, len(l.cells)+size, even) {
+		if b.apart || !leafFits(n+1, len(l.cells)+size, even) {
 			if err := b.endLeaf(op.inlineKey()); err != nil {
 				return err
 			}
@@ -86,6 +87,7 @@ func (b *Builder) Add(op *Op) error {
 			l.even = even
 		}
 	}
+	b.apart = false
 	if len(l.slots) == 0 {
 		l.even = true
 	}
@@ -97,6 +99,9 @@ func (b *Builder) Add(op *Op) error {
 	b.count++
 	return nil
 }
+
+// BeginLeaf has the next record begin a leaf, though there may be room in the one that is being filled.
+func (b *Builder) BeginLeaf() { b.apart = true }
 
 // cell writes the cell of a put.
 func (op *Op) cell(cell []byte) {

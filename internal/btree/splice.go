@@ -1,6 +1,9 @@
 package btree
 
-import "fmt"
+import "errors"
+
+// errOneLeaf: a root has two children at least.
+var errOneLeaf = errors.New("btree: a row of one leaf does not make a tree")
 
 // A Row is a list of leaves in the order of their keys that lead nowhere yet: Splice makes them part of a tree.
 type Row struct {
@@ -26,6 +29,9 @@ func (b *Builder) FinishRow() (*Row, error) {
 	b.row.records = b.count
 	return b.row, nil
 }
+
+// Leaves returns the number of leaves.
+func (r *Row) Leaves() int { return len(r.entries) }
 
 // InnerPages bounds the inner nodes that Splice makes or changes, in a tree of the given height: the nodes that the
 // leaves fill, each at least half full, and on each level the node that they are put into. It may be more if the
@@ -72,6 +78,8 @@ func Neighbours(p Pager, root PageID, key []byte) (before, behind []Op, height i
 // Splice replaces the leaf in which the key belongs by the leaves of a row, which have all of its records and others
 // beside them: between two records that follow each other in that leaf, or at an end of it. Inner nodes change only on
 // the path to the leaf, and get as many siblings as they need.
+//
+// If the tree is a single leaf, the row has two leaves or more.
 //
 // The references of the leaf are in the row, so none is dropped. The lower bound of the leaf stays what it is: behind a
 // cut separator that is the leaf's first key, which is not above the key, and so stays the first one of the row.
@@ -123,8 +131,8 @@ func (s *splicer) at(n Node, key []byte) error {
 
 // atRoot splices into a tree that is a single leaf.
 func (s *splicer) atRoot(n Node) error {
-	if len(s.row.entries) < 2 {
-		return fmt.Errorf("btree: a row of one leaf is no tree") // a root has two children at least
+	if s.row.Leaves() < 2 {
+		return errOneLeaf
 	}
 	v, err := s.splitInner(1, s.row.entries, true)
 	if err != nil {
