@@ -24,8 +24,8 @@ measure() { # name, port, pid, command line
 	after=$(cpu $3)
 	echo "$1 $rate $(awk "BEGIN{printf \"%.1f\", ($after-$before)*10000/$requests}")"
 }
-k=__rand_int__
-mget="mget k:$k k:$k k:$k k:$k k:$k k:$k k:$k k:$k k:$k k:$k"
+k=key:__rand_int__
+mget="mget $k $k $k $k $k $k $k $k $k $k"
 for round in $(seq "$rounds"); do
 	measure redis-mset 7461 $redis "-t mset"
 	measure ramp-mset 7462 $table "-t mset"
