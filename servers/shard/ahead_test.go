@@ -15,7 +15,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// post gives the shard a request, whose answer the caller does not wait for.
+// post sends a request without waiting for its answer.
 func (d *desk) post(q protocol.Request) {
 	d.request++
 	if q.Op.IsWrite() {
@@ -26,8 +26,8 @@ func (d *desk) post(q protocol.Request) {
 	d.s.Sweep()
 }
 
-// TestFileAhead: in sync mode the file has entries that are not synced yet. What is loaded or fetched from it meanwhile shows none of them, and
-// the table is not complete before they are shown.
+// TestFileAhead: in sync mode the file has entries that are not synced yet. Items that are loaded or fetched from the
+// file meanwhile show none of them, and the table does not count as complete before they are shown.
 func TestFileAhead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	first := newDesk(t, Sync, path, nil)
@@ -37,7 +37,7 @@ func TestFileAhead(t *testing.T) {
 
 	f, err := store.OpenFile(path, 0)
 	require.NoError(t, err)
-	st, err := store.Open(f, func() {}, 0) // its threads are the test
+	st, err := store.Open(f, func() {}, 0) // the test does the work of its threads
 	require.NoError(t, err)
 	st.Gather(1)
 	domain := mem.NewNetwork().Open()
@@ -62,7 +62,7 @@ func TestFileAhead(t *testing.T) {
 	}
 	now := time.Now()
 	d.post(protocol.Request{Op: protocol.OpPut, Key: []byte("new"), Value: []byte("2")})
-	d.post(protocol.Request{Op: protocol.OpRemove, Key: []byte("removed")}) // parked: only the file knows whether there is one
+	d.post(protocol.Request{Op: protocol.OpRemove, Key: []byte("removed")}) // it waits: only the file knows whether the key exists
 	st.StepFetcher(now)
 	st.StepFetcher(now)
 	d.s.Sweep()

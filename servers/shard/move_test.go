@@ -22,7 +22,7 @@ import (
 type moveLink struct {
 	replica.Link
 	in, out []replica.Message
-	seen    int // of out
+	seen    int // number of messages of out that answer has seen
 	err     error
 }
 
@@ -36,7 +36,7 @@ func (l *moveLink) Receive() (m replica.Message, ok bool) {
 func (l *moveLink) Err() error { return l.err }
 func (l *moveLink) Close()     { l.err = fmt.Errorf("closed") }
 
-// last returns the newest message of a kind that was sent.
+// last returns the newest message of a kind that the shard has sent.
 func (l *moveLink) last(t *testing.T, kind replica.Kind) *replica.Message {
 	t.Helper()
 	for i := len(l.out) - 1; i >= 0; i-- {
@@ -48,7 +48,7 @@ func (l *moveLink) last(t *testing.T, kind replica.Kind) *replica.Message {
 	return nil
 }
 
-// view gives the shard a view: the circle, and records of the terms of shard 0, which the desk is, and of shard 1.
+// view gives the shard a view: the circle, and the records of shard 0, which is the desk's, and of shard 1.
 func (d *desk) view(revision uint64, a circle.Assignment, term0, term1 uint64) *View {
 	v := &View{Revision: revision, Circle: a, Changed: revision, Seed: 5, Records: map[uint32]replica.Record{
 		0: {Revision: d.s.Record().Revision, Term: term0, Primary: "a", Set: []string{"a"}}, 1: {Revision: 1, Term: term1, Primary: "b", Set: []string{"b"}},
@@ -66,7 +66,7 @@ var (
 	whole = protocol.Scan{Last: math.MaxUint64}
 )
 
-// keys returns a key that stays shard 0's when both shards share the circle, and one that does not.
+// keys returns a key that shard 0 keeps when both shards share the circle, and a key that moves to shard 1.
 func keys() (stays, goes string) {
 	at := both.At(5)
 	for i := 0; stays == "" || goes == ""; i++ {
@@ -80,7 +80,7 @@ func keys() (stays, goes string) {
 	return stays, goes
 }
 
-// moving returns a desk whose shard is about to bring a part to shard 1, and the link to it.
+// movingDesk returns a desk whose shard is about to bring a part to shard 1, and the link to that shard.
 func movingDesk(t *testing.T, mode Durability) (*desk, *moveLink) {
 	d := memberDesk(t, mode, 0, nil)
 	d.record(1, 1, "a")
@@ -96,7 +96,7 @@ func movingDesk(t *testing.T, mode Durability) (*desk, *moveLink) {
 	return d, l
 }
 
-// answer answers what was sent since the last call, but marks only if told so, and sweeps.
+// answer answers the messages since the last call, marks only if marks is set, and calls Sweep.
 func (d *desk) answer(l *moveLink, marks bool) {
 	for ; l.seen < len(l.out); l.seen++ {
 		switch m := &l.out[l.seen]; m.Kind {
@@ -113,7 +113,7 @@ func (d *desk) answer(l *moveLink, marks bool) {
 	d.s.Sweep()
 }
 
-// until answers until the move has come to a phase.
+// until calls answer until the move has come to a phase.
 func (d *desk) until(l *moveLink, phase movePhase) {
 	d.t.Helper()
 	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(20 * time.Microsecond) {
@@ -125,7 +125,8 @@ func (d *desk) until(l *moveLink, phase movePhase) {
 	d.t.Fatalf("it does not come to %v", phase)
 }
 
-// TestViewOfASuccessor: a primary serves nothing before it knows what was agreed on up to the record that made it the primary.
+// TestViewOfASuccessor: a primary serves nothing before it knows the changes up to the record that made it the
+// primary.
 func TestViewOfASuccessor(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.view(3, all0, 0, 7)
@@ -146,8 +147,8 @@ func TestViewOfASuccessor(t *testing.T) {
 	assert.Equal(t, protocol.StatusMoved, s, "an older view changes nothing")
 }
 
-// TestNoPointersIntoAMove: before a part is closed no Read of it is accepted any more, nor is one of what is written meanwhile. A move that is given
-// up leaves things as they were.
+// TestNoPointersIntoAMove: before a part is closed, clients no longer accept Reads of it, nor of items that are
+// written meanwhile. After a move that is given up everything is as before.
 func TestNoPointersIntoAMove(t *testing.T) {
 	for _, mode := range []Durability{Memory, Async, Sync} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
@@ -193,8 +194,8 @@ func TestNoPointersIntoAMove(t *testing.T) {
 	}
 }
 
-// TestPartIsHandedOver: what is brought is what the part has, and what changes meanwhile is brought again. The circle is proposed once the new
-// owner has everything, and the part stays closed until its fate is known.
+// TestPartIsHandedOver: the old owner brings the items of the part, and brings items that change meanwhile again. It
+// proposes the circle once the new owner has everything. The part stays closed until its fate is known.
 func TestPartIsHandedOver(t *testing.T) {
 	d, l := movingDesk(t, Async)
 	stays, goes := keys()
@@ -266,8 +267,8 @@ func TestPartIsHandedOver(t *testing.T) {
 	require.Eventually(t, func() bool { d.s.Sweep(); return d.s.table.Len() == 1 }, 10*time.Second, time.Millisecond, "it drops what is another one's")
 }
 
-// TestMoveBeginsAnew: once the new owner has another primary, no proposal can succeed, so the part is served and brought again. A part that takes
-// too long to close is opened again.
+// TestMoveBeginsAnew: once the new owner has another primary, no proposal can succeed, so the old owner serves the
+// part and brings it again. A part that takes too long to close is opened again.
 func TestMoveBeginsAnew(t *testing.T) {
 	d, l := movingDesk(t, Memory)
 	_, goes := keys()
@@ -300,8 +301,9 @@ func TestMoveBeginsAnew(t *testing.T) {
 	assert.NotNil(t, linked)
 }
 
-// TestChangeIsNotTheNextOne: a primary that learns of the end of a change with the beginning of the next one, which has the same pair, brings the next
-// one's part from the beginning, and proposes nothing before.
+// TestChangeIsNotTheNextOne: a primary may learn of the end of one change together with the beginning of the next
+// change, which has the same pair. It then brings the part of the next change from the beginning, and proposes
+// nothing before that.
 func TestChangeIsNotTheNextOne(t *testing.T) {
 	d, l := movingDesk(t, Memory)
 	d.until(l, moveAsks)
@@ -324,7 +326,7 @@ func TestChangeIsNotTheNextOne(t *testing.T) {
 	assert.Equal(t, next.Change, again.last(t, moveBegin).Synced)
 }
 
-// TestScanMeetsMove: a scan ends where another shard's part begins, and waits while a part is closed.
+// TestScanMeetsMove: a scan ends where the part of another shard begins, and waits while a part is closed.
 func TestScanMeetsMove(t *testing.T) {
 	for _, mode := range []Durability{Memory, Async} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
@@ -338,7 +340,7 @@ func TestScanMeetsMove(t *testing.T) {
 				_, n, err := protocol.CheckScan(m.Body)
 				require.NoError(t, err)
 				assert.Equal(t, 2, n)
-				d.s.complete = mode == Memory // else the file is asked
+				d.s.complete = mode == Memory // with files the scan asks the file
 			}
 			d.until(l, moveCloses)
 			h := circle.Hash(5, []byte(stays))
@@ -359,7 +361,7 @@ func TestScanMeetsMove(t *testing.T) {
 	}
 }
 
-// TestClosedPartIsLeftAlone: nothing of a closed part is decided, not even that something has expired.
+// TestClosedPartIsLeftAlone: the shard decides nothing in a closed part, not even that an item has expired.
 func TestClosedPartIsLeftAlone(t *testing.T) {
 	d, l := movingDesk(t, Memory)
 	_, goes := keys()
@@ -376,7 +378,7 @@ func TestClosedPartIsLeftAlone(t *testing.T) {
 	assert.Equal(t, moveAsks, d.s.out.phase)
 }
 
-// comingDesk returns a desk to which a part comes, and the link to its old owner.
+// comingDesk returns a desk to which a part comes, and the link to the old owner of the part.
 func comingDesk(t *testing.T, mode Durability, more func(*Options)) (*desk, *moveLink) {
 	d := memberDesk(t, mode, 0, more)
 	d.record(1, 1, "a")
@@ -402,7 +404,8 @@ func itemsOf(list ...guard.Item) replica.Message {
 	return m
 }
 
-// TestPartComes: what comes is committed before it is answered, keeps its version, and is served when it is this shard's.
+// TestPartComes: items of the part are committed before they are answered, keep their versions, and are served once
+// the part is this shard's.
 func TestPartComes(t *testing.T) {
 	d, l := comingDesk(t, Async, nil)
 	stays, goes := keys()
@@ -424,7 +427,8 @@ func TestPartComes(t *testing.T) {
 	assert.Greater(t, d.put(goes, "w"), uint64(1<<40), "above all versions that the old owner has given")
 }
 
-// TestPartComesFromThePrimary: a part is taken from the primary that the record names, and not one that is this shard's already.
+// TestPartComesFromThePrimary: the shard takes a part only from the primary that the record names, and no part that
+// it owns already.
 func TestPartComesFromThePrimary(t *testing.T) {
 	d, l := comingDesk(t, Memory, nil)
 	refused := func(term uint64) {
@@ -444,7 +448,7 @@ func TestPartComesFromThePrimary(t *testing.T) {
 	refused(8)
 }
 
-// TestPartIsDroppedFirst: what an earlier attempt has brought is not there when the next one begins.
+// TestPartIsDroppedFirst: items that an earlier attempt has brought are removed before the next attempt begins.
 func TestPartIsDroppedFirst(t *testing.T) {
 	for _, mode := range []Durability{Memory, Async} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
@@ -469,7 +473,8 @@ func TestPartIsDroppedFirst(t *testing.T) {
 	}
 }
 
-// TestPartIsDroppedOnceItIsShown: what an earlier attempt has brought and is not committed yet would be shown behind the drop that did not see it.
+// TestPartIsDroppedOnceItIsShown: items that an earlier attempt has brought may not be committed yet. The drop waits
+// for them: otherwise it would not see them, and they would be shown after it.
 func TestPartIsDroppedOnceItIsShown(t *testing.T) {
 	d, l := comingDesk(t, Memory, nil)
 	_, goes := keys()
@@ -488,18 +493,18 @@ func TestPartIsDroppedOnceItIsShown(t *testing.T) {
 	assert.Zero(t, d.s.table.Len())
 }
 
-// TestMarkOfWhatIsSynced: a mark that asks for it is answered when all members have synced what is before it.
+// TestMarkOfWhatIsSynced: a mark that asks for a sync is answered when all members have synced the entries before it.
 func TestMarkOfWhatIsSynced(t *testing.T) {
 	d, l := comingDesk(t, Async, nil)
 	n := d.s.seq
 	d.s.in[1].owe(&replica.Message{Kind: moveMarked, Seq: 5}, n+3, true)
-	d.s.shown = n + 3 // what has not been appended is not synced
+	d.s.shown = n + 3 // an entry that has not been appended is not synced
 	d.s.takeArrival(d.s.in[1])
 	d.s.shown = n
 	assert.Len(t, l.out, 1)
 }
 
-// TestMovedIsAnAnswer: a number that was told to go elsewhere is not applied when the key comes back.
+// TestMovedIsAnAnswer: a write that was answered with moved is not applied when its key comes back.
 func TestMovedIsAnAnswer(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
@@ -521,7 +526,8 @@ func TestMovedIsAnAnswer(t *testing.T) {
 	assert.Equal(t, protocol.StatusMoved, s, "a try that comes late: the client has sent it elsewhere")
 }
 
-// TestMovedIsToldWithinTenure: a primary that may have been replaced does not say that a key has moved, as the client would send the write anew.
+// TestMovedIsToldWithinTenure: a primary that may have been replaced does not answer that a key has moved: the client
+// would send the write with a new number.
 func TestMovedIsToldWithinTenure(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
@@ -535,7 +541,7 @@ func TestMovedIsToldWithinTenure(t *testing.T) {
 	assert.Equal(t, protocol.StatusUnavailable, s)
 }
 
-// TestWalkMeetsTheMemory: a walk takes what the memory has of a key, not what the file had.
+// TestWalkMeetsTheMemory: a walk returns the item of a key that memory has, not the one that the file had.
 func TestWalkMeetsTheMemory(t *testing.T) {
 	d := memberDesk(t, Async, 0, nil)
 	d.record(1, 1, "a")
@@ -549,8 +555,8 @@ func TestWalkMeetsTheMemory(t *testing.T) {
 	assert.Equal(t, map[string]string{"k": "new", "k2": "new"}, d.rest(w))
 }
 
-// TestWalkMeetsEviction: a walk whose piece has come finds what the memory has of a key, and that another one is gone, also if it takes the piece
-// when the memory could have forgotten both.
+// TestWalkMeetsEviction: after a piece of the file has come, a walk finds an item that memory has and notices that
+// another one was removed. This holds too if the walk takes the piece when memory could have forgotten both.
 func TestWalkMeetsEviction(t *testing.T) {
 	d := memberDesk(t, Async, 0, nil)
 	d.record(1, 1, "a")
@@ -575,7 +581,8 @@ func TestWalkMeetsEviction(t *testing.T) {
 	assert.Empty(t, d.s.tombs)
 }
 
-// walkWithPiece begins a walk over all, of which a piece of the file has come. meanwhile is done when the file was read.
+// walkWithPiece begins a walk over everything, for which a piece of the file has come. It calls meanwhile once the
+// file was read.
 func (d *desk) walkWithPiece(meanwhile func()) *walk {
 	w := d.s.newWalk([]circle.Range{{First: 0, Last: math.MaxUint64}})
 	d.s.complete, d.s.tidy = false, w
@@ -585,7 +592,7 @@ func (d *desk) walkWithPiece(meanwhile func()) *walk {
 	return w
 }
 
-// rest walks to the end, and returns what was found.
+// rest walks to the end, and returns the items that the walk has found.
 func (d *desk) rest(w *walk) map[string]string {
 	got := map[string]string{}
 	for !w.done() {
@@ -599,8 +606,8 @@ func (d *desk) rest(w *walk) map[string]string {
 	return got
 }
 
-// TestDropMeetsTheLoad: a piece of the file that was read before a range was dropped brings nothing of it back, nor
-// does one that was read while the file got the drop.
+// TestDropMeetsTheLoad: a piece of the file that was read before a range was dropped brings back nothing of the
+// range. Nor does a piece that was read while the drop went to the file.
 func TestDropMeetsTheLoad(t *testing.T) {
 	d := memberDesk(t, Async, 0, nil)
 	s := d.s
@@ -611,7 +618,7 @@ func TestDropMeetsTheLoad(t *testing.T) {
 	assert.Empty(t, s.drops, "nothing old can come any more")
 }
 
-// TestDropMeetsTheCopy: a piece of a copy that was made before a range was dropped brings nothing of it back.
+// TestDropMeetsTheCopy: a piece of a copy that was made before a range was dropped brings back nothing of the range.
 func TestDropMeetsTheCopy(t *testing.T) {
 	p := memberDesk(t, Memory, 0, nil)
 	p.record(1, 1, "a")
@@ -628,12 +635,13 @@ func TestDropMeetsTheCopy(t *testing.T) {
 	assert.Empty(t, d.s.drops)
 }
 
-// TestBroughtIsNotEvicted: what comes has the version of its old owner, which does not say whether the file has it.
+// TestBroughtIsNotEvicted: an item that was brought has the version of its old owner, which does not say whether the
+// file has the item.
 func TestBroughtIsNotEvicted(t *testing.T) {
 	d := memberDesk(t, Async, 0, func(o *Options) {
 		f, err := store.OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 		require.NoError(t, err)
-		st, err := store.Open(f, func() {}, 0) // whose threads do not run
+		st, err := store.Open(f, func() {}, 0) // its threads do not run
 		require.NoError(t, err)
 		t.Cleanup(func() { st.Close() })
 		o.Store = st

@@ -19,7 +19,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A benchLink is a replica.Link whose Writes are copies, as the initiator makes them over shared memory.
+// A benchLink is a replica.Link whose Writes are copies, as over shared memory, where the initiator makes them.
 type benchLink struct {
 	rings map[uint64]fabric.Region
 	other *benchLink
@@ -49,7 +49,7 @@ func (l *benchLink) Written() (n int) { n, l.done = l.done, 0; return n }
 func (l *benchLink) Err() error       { return nil }
 func (l *benchLink) Close()           {}
 
-// benchMemory remembers regions by their keys.
+// benchMemory finds regions by their keys.
 type benchMemory struct {
 	d     fabric.Domain
 	rings map[uint64]fabric.Region
@@ -63,8 +63,9 @@ func (m *benchMemory) Alloc(n int, a fabric.Access) (fabric.Region, error) {
 	return r, err
 }
 
-// BenchmarkReplicatedInsert measures the primary's time for an INSERT of 16 + 32 bytes with no, one and two secondaries: what its thread does, the
-// copies to the rings included. What a secondary's thread does for one is told beside it, and what the primary's does for a GET of the item.
+// BenchmarkReplicatedInsert measures the primary's time for an INSERT of 16 + 32 bytes with no, one and two
+// secondaries: the time of its thread, with the copies to the rings. It also reports the time of a secondary's thread
+// for an INSERT, and the time of the primary's thread for a GET of the item.
 func BenchmarkReplicatedInsert(b *testing.B) {
 	for _, mode := range []replica.Mode{replica.Relaxed, replica.Strict} {
 		for replicas := range 3 {
@@ -170,7 +171,7 @@ func benchInserts(b *testing.B, mode replica.Mode, replicas int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// threadTime returns what this thread has had of a processor.
+// threadTime returns the processor time of this thread.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)

@@ -33,7 +33,7 @@ func memberDesk(t *testing.T, mode Durability, ended uint64, more func(*Options)
 	})
 }
 
-// record tells the shard its record, and lets time pass until it may serve.
+// record gives the shard a record, and lets time pass until the shard may serve.
 func (d *desk) record(revision, term uint64, primary string, others ...string) {
 	set := others
 	if primary != "" {
@@ -46,12 +46,13 @@ func (d *desk) record(revision, term uint64, primary string, others ...string) {
 		d.wall += 50
 		d.s.Sweep()
 	}
-	if r := d.s.Reign(); r != nil && r.Serving() && len(d.s.conns) == 0 { // those from before were ended
+	if r := d.s.Reign(); r != nil && r.Serving() && len(d.s.conns) == 0 { // connections of an earlier reign were ended
 		d.s.Attach(d, Greeting{Client: 1, Next: 1, Term: d.s.servingTerm()})
 	}
 }
 
-// TestReigns: a member reigns in a term of the record that names it, unless it was told to stop that term, or its life began in it.
+// TestReigns: a member reigns in a term of a record that names it, unless it was told to stop that term, or its life
+// began in that term.
 func TestReigns(t *testing.T) {
 	d := memberDesk(t, Memory, 3, nil)
 	d.record(1, 3, "a")
@@ -74,7 +75,8 @@ func TestReigns(t *testing.T) {
 	assert.Nil(t, d.s.Reign(), "and nobody goes on with them")
 }
 
-// TestNothingIsReadWithoutTenure: a primary whose secondary has granted nothing answers nothing that tells what it has read.
+// TestNothingIsReadWithoutTenure: a primary whose secondary has granted it no tenure sends no answer that depends on
+// a read.
 func TestNothingIsReadWithoutTenure(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
@@ -111,13 +113,14 @@ func TestNothingIsReadWithoutTenure(t *testing.T) {
 	d.in = append(d.in, wire.Message{Header: wire.Header{Op: uint8(q.Op), Request: 1}, Body: q.AppendBody(nil)})
 	d.s.Sweep()
 	assert.Empty(t, d.out, "a write waits for b")
-	d.record(3, 2, "b") // somebody else reigns: nobody knows what becomes of the write
+	d.record(3, 2, "b") // another member reigns: the outcome of the write is unknown
 	require.Len(t, d.out, 1)
 	assert.Equal(t, protocol.StatusUnknownOutcome, protocol.Status(d.out[0].Status))
 }
 
-// TestRepeatedAnswersNeedTenure: the answer to a write that made no entry tells what was read, the second time as the first time. Where somebody else
-// may reign, that one knows nothing of it, and may have applied the same write. An entry is known to everybody who may ever reign.
+// TestRepeatedAnswersNeedTenure: the answer to a write that made no entry tells what was read, the second time as the
+// first time. If another member may reign, that member does not know the answer, and may have applied the same write.
+// An entry is known to every member that may ever reign.
 func TestRepeatedAnswersNeedTenure(t *testing.T) {
 	d, o := reigning(t) // "k" is there
 	request := func(op protocol.Op, key, value string, operand uint64, flags protocol.Flags) protocol.Request {
@@ -169,8 +172,9 @@ func TestRepeatedAnswersNeedTenure(t *testing.T) {
 	}
 }
 
-// TestLateRequests: a request that was sent to a member before it served is not looked at. The client has perhaps given that connection up long ago, and
-// was refused by the primary of that time, which this one knows nothing of.
+// TestLateRequests: a request that was sent to a member before it served is not executed. The client may have given
+// that connection up long ago, and may have been refused by the primary of that time, of which this member knows
+// nothing.
 func TestLateRequests(t *testing.T) {
 	const polled, later, connection = "it is polled when the reign begins to serve", "it comes later", "its connection, which was greeted before, comes later"
 	for _, what := range []string{polled, later, connection} {
@@ -206,7 +210,8 @@ func TestLateRequests(t *testing.T) {
 	}
 }
 
-// TestTenureThatIsLeftIsPassedOn: a client that is told of a whole second would Read after somebody else serves.
+// TestTenureThatIsLeftIsPassedOn: a client gets only the tenure that is left. With a whole second it would still Read
+// after another member serves.
 func TestTenureThatIsLeftIsPassedOn(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
@@ -219,7 +224,7 @@ func TestTenureThatIsLeftIsPassedOn(t *testing.T) {
 	assert.True(t, d.s.unsure())
 }
 
-// TestClockJumpEndsTenure: while the clock stood still somebody else may have begun to serve.
+// TestClockJumpEndsTenure: while the clock stood still, another member may have begun to serve.
 func TestClockJumpEndsTenure(t *testing.T) {
 	d, o := reigning(t)
 	require.Greater(t, d.s.Reign().TenureEnd(), d.s.now)
@@ -230,7 +235,7 @@ func TestClockJumpEndsTenure(t *testing.T) {
 	assert.True(t, d.s.unsure())
 }
 
-// An offering is a link of somebody who wants to be the primary.
+// An offering is a link of a member that wants to be the primary.
 type offering struct {
 	replica.Link
 	offer []replica.Message
@@ -247,7 +252,8 @@ func (o *offering) Receive() (m replica.Message, ok bool) {
 func (o *offering) Err() error { return nil }
 func (o *offering) Close()     {}
 
-// TestPrimaryThatFollows: a primary to which a later one comes says from the start that what it has is worth no more than a part of a copy.
+// TestPrimaryThatFollows: a primary to which a later primary comes says from the start that its state counts no more
+// than a part of a copy.
 func TestPrimaryThatFollows(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
@@ -266,7 +272,8 @@ func TestPrimaryThatFollows(t *testing.T) {
 	assert.Equal(t, replica.KindRefuse, late.said[0].Kind)
 }
 
-// TestAnswersGoWithEntries: a secondary that is promoted, and one that got a copy, answer a repeated write instead of applying it.
+// TestAnswersGoWithEntries: a secondary that is promoted answers a repeated write instead of applying it again, and
+// so does one that got a copy.
 func TestAnswersGoWithEntries(t *testing.T) {
 	p := memberDesk(t, Memory, 0, nil)
 	p.record(1, 1, "a")
@@ -313,8 +320,9 @@ func TestAnswersGoWithEntries(t *testing.T) {
 	}
 }
 
-// TestAnswersBeforeARestart: a secondary whose file had an entry when its life began does not know the answer, and so does not apply the write again
-// once it is the primary. What may not be among those entries is decided as ever.
+// TestAnswersBeforeARestart: a secondary whose file had an entry when its life began does not know the answer of that
+// entry. Once it is the primary, it does not apply that write again. It decides about writes that cannot be among
+// those entries as always.
 func TestAnswersBeforeARestart(t *testing.T) {
 	p := memberDesk(t, Memory, 0, nil)
 	p.record(1, 1, "a")
@@ -346,7 +354,7 @@ func TestAnswersBeforeARestart(t *testing.T) {
 	assert.EqualValues(t, 7+8+9, w.Sum)
 }
 
-// TestCopyMeetsEntries: what an entry has changed since the copy began is newer than what the copy brings.
+// TestCopyMeetsEntries: an item that an entry has changed since the copy began is newer than the copy's item.
 func TestCopyMeetsEntries(t *testing.T) {
 	p := memberDesk(t, Memory, 0, nil)
 	p.record(1, 1, "a")
@@ -371,13 +379,14 @@ func TestCopyMeetsEntries(t *testing.T) {
 	assert.Equal(t, 2, d.s.table.Len())
 }
 
-// TestCopyOfLargeValues: a piece is no longer than a message may be, however many large values meet in a bucket of the table.
+// TestCopyOfLargeValues: a piece of a copy fits into a message, however many large values are in a bucket of the
+// table.
 func TestCopyOfLargeValues(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
 	const n, size = 20, 900_000
 	d.s.o.Log.Free()
-	for i := range n { // not by requests: the log of the test is smaller than such an entry
+	for i := range n { // not by requests: the test's log is smaller than such an entry
 		it := guard.Item{Version: uint64(i + 1), Key: []byte{byte(i)}, Value: make([]byte, size)}
 		require.NoError(t, d.s.takeCopied(&it))
 	}
@@ -393,7 +402,8 @@ func TestCopyOfLargeValues(t *testing.T) {
 	assert.Equal(t, n, got)
 }
 
-// TestCopyWaitsForTheFile: a copy is read from the file once the file has the entry behind which the log brings all.
+// TestCopyWaitsForTheFile: a copy is read from the file once the file has the entry after which the log brings
+// everything.
 func TestCopyWaitsForTheFile(t *testing.T) {
 	var st *store.Store
 	d := memberDesk(t, Async, 0, func(o *Options) { st = o.Store })
@@ -411,14 +421,14 @@ func TestCopyWaitsForTheFile(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// An obedient member follows a primary and says that it has all that its log has.
+// An obedient member follows a primary and confirms everything that its log has.
 type obedient struct {
 	replica.Link
 	s      *Shard
 	ring   fabric.Region
 	in     []replica.Message
-	off    bool // it says no more than before, and no Write of it completes
-	mute   bool // it says nothing any more
+	off    bool // it confirms no more than before, and none of its Writes completes
+	mute   bool // it confirms nothing any more
 	writes int
 	seq    uint64
 	pos    uint64
@@ -466,7 +476,7 @@ func (o *obedient) Written() (n int) {
 func (o *obedient) Err() error { return nil }
 func (o *obedient) Close()     {}
 
-// reigning is a desk whose shard is the primary, with b in its set.
+// reigning returns a desk whose shard is the primary, with b in its set.
 func reigning(t *testing.T) (*desk, *obedient) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
@@ -482,7 +492,7 @@ func reigning(t *testing.T) (*desk, *obedient) {
 	return d, o
 }
 
-// closing is a desk whose shard hands its reign over to b, from now on.
+// closing returns a desk whose shard has begun to hand its reign over to b.
 func closing(t *testing.T) (*desk, *obedient) {
 	d, o := reigning(t)
 	d.put("k", "w")
@@ -502,7 +512,8 @@ func (d *desk) pass(steps int) {
 	}
 }
 
-// TestHandedOverFollows: who has handed over follows with what it has, if nothing of it is not committed.
+// TestHandedOverFollows: a primary that has handed its reign over follows with its own state, if all of that is
+// committed.
 func TestHandedOverFollows(t *testing.T) {
 	next := replica.Record{Revision: 3, Term: 2, Primary: "b", Set: []string{"a", "b"}, Handed: true}
 	t.Run("still", func(t *testing.T) {

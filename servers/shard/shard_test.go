@@ -22,7 +22,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A desk is a shard with one connection, served by the test's own goroutine.
+// A desk is a shard with one connection; the goroutine of the test serves both.
 type desk struct {
 	t       *testing.T
 	s       *Shard
@@ -193,7 +193,7 @@ func TestOperations(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	modes(t, func(t *testing.T, d *desk) {
 		add := protocol.Request{Op: protocol.OpAdd, Key: []byte("n"), Operand: 1, Number: 5, Oldest: 3}
-		for range 3 { // a retry has the first try's answer
+		for range 3 { // a retry gets the answer of the first try
 			s, w := d.write(add)
 			assert.Equal(t, protocol.StatusOK, s)
 			assert.EqualValues(t, 1, w.Sum)
@@ -248,7 +248,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestExpiryStays: what has once been answered as expired stays so, though the date goes back.
+// TestExpiryStays: an item that was once answered as expired stays expired, even if the date goes back.
 func TestExpiryStays(t *testing.T) {
 	modes(t, func(t *testing.T, d *desk) {
 		d.s.lazy = true
@@ -258,7 +258,7 @@ func TestExpiryStays(t *testing.T) {
 				s, _ := d.write(protocol.Request{Op: protocol.OpUpdate, Key: []byte("update"), Value: []byte("2")})
 				return s
 			},
-			"compare": func() protocol.Status { // absent is expected, and to be removed: that is so already
+			"compare": func() protocol.Status { // it expects the absence, and removes: nothing is to be done
 				s, _ := d.write(protocol.Request{Op: protocol.OpCompareAndSet, Key: []byte("compare"), Flags: protocol.FlagRemove})
 				require.Equal(t, protocol.StatusOK, s)
 				return protocol.StatusNotFound
@@ -341,7 +341,7 @@ func (d *desk) scanAll(flags protocol.Flags, items uint32) map[string]string {
 	}
 }
 
-// TestModel runs random writes with eviction and restarts beside a map, and scans now and then.
+// TestModel compares random writes, with evictions, restarts and some scans, with a map.
 func TestModel(t *testing.T) {
 	for _, mode := range []Durability{Memory, Async, Sync} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
@@ -468,8 +468,8 @@ func TestBatchAndRefusals(t *testing.T) {
 	assert.EqualValues(t, protocol.StatusNotFound, d.send(protocol.OpGet, 0, []byte("k")).Status)
 }
 
-// TestFullBatch fills the answer to a BATCH with values up to each size about its limit. What is applied is never denied: a value has to
-// give way to the answers of writes behind it.
+// TestFullBatch fills the answer to a BATCH with values up to each size near its limit. A write that was applied is
+// always answered as applied: a value gives way to the answers of writes after it.
 func TestFullBatch(t *testing.T) {
 	d := newDesk(t, Memory, "", func(o *Options) { o.Arena.Extent = 16 << 20 })
 	const first = protocol.MaxValue
@@ -514,8 +514,8 @@ func TestFullBatch(t *testing.T) {
 	require.Positive(t, left, "every size has had room")
 }
 
-// TestAloneSince: a second life serves nothing for 1.2 s from when it had its file's lock, which may have been a while before New. A first one
-// serves at once.
+// TestAloneSince: a second life serves nothing for 1.2 s from the time when it got its file's lock, which may have
+// been a while before New. A first life serves at once.
 func TestAloneSince(t *testing.T) {
 	for term, want := range map[uint64]int64{1: 0, 2: int64(600*time.Millisecond + quietTime)} {
 		domain := mem.NewNetwork().Open()
@@ -543,13 +543,14 @@ func (c *deskConn) Receive() (m wire.Message, ok bool) {
 	return m, ok
 }
 
-// TestScansOfEndedConnections: nobody reads the file for a client that has given up, however much waits for the file.
+// TestScansOfEndedConnections: the shard does not read the file for a client that has given up, however much waits
+// for the file.
 func TestScansOfEndedConnections(t *testing.T) {
 	var st *store.Store
 	d := newDesk(t, Async, filepath.Join(t.TempDir(), "f"), func(o *Options) {
 		f, err := store.OpenFile(filepath.Join(t.TempDir(), "g"), 0)
 		require.NoError(t, err)
-		st, err = store.Open(f, func() {}, 0) // its threads are the test
+		st, err = store.Open(f, func() {}, 0) // the test does the work of its threads
 		require.NoError(t, err)
 		t.Cleanup(func() { st.Close() })
 		o.Store = st
