@@ -8,30 +8,31 @@ import (
 	"flashdbm/servers/hydra"
 )
 
-// maxBatch is how many requests of a pipeline or of a command travel together. The values of a batch are in memory together. When it is
-// larger, the comparison of all keys with each other takes longer than the crossings that it saves.
+// maxBatch is how many requests of a pipeline or of a command travel together. All values of a batch are in memory at
+// once. With a larger batch, comparing all keys with each other takes longer than the crossings that the batch saves.
 const maxBatch = 128
 
-// answer says what becomes of a request's result.
+// An answer says how the result of a request is answered.
 type answer uint8
 
 const (
 	answerValue     answer = iota // the value, null if there is none
-	answerLength                  // of the value, 0 if there is none
+	answerLength                  // the length of the value, 0 if there is none
 	answerOK                      // OK
 	answerOKOrNull                // OK, null if the condition did not hold
 	answerOneOrZero               // 1, 0 if the condition did not hold
 	answerSum                     // the new number
 )
 
-// A batch is requests of a pipeline that were not sent yet.
+// A batch has requests of a pipeline that were not sent yet.
 //
-// Invariant: no two of its requests have the same key if one of them writes. So they may take effect in any order.
+// Invariant: if one of its requests writes, no other request has the same key. So the requests may take effect in any
+// order.
 type batch struct {
 	list    []hydra.Request
 	answers []answer
 	hashes  []uint64   // of the keys
-	seen    [32]uint64 // a bit for each hash, by its low bits: most keys are found to be new without a comparison with all others
+	seen    [32]uint64 // a bit for each hash, by its low bits: most keys are found to be new without a comparison with all other keys
 	writes  int
 }
 
@@ -52,8 +53,8 @@ func (c *conn) queue(r hydra.Request, a answer) {
 	}
 }
 
-// has says whether a key with that hash is among the requests. Two reads of a key part the batch too if something else is written: that
-// costs time and no more.
+// has reports whether a key with that hash is among the requests. It does not tell reads from writes: two reads of a
+// key end the batch too if another request writes, which costs only time.
 func (b *batch) has(hash uint64) bool {
 	if b.seen[hash>>6%32]>>(hash%64)&1 == 0 {
 		return false
@@ -72,7 +73,7 @@ func (b *batch) add(hash uint64) {
 	b.seen[hash>>6%32] |= 1 << (hash % 64)
 }
 
-// runBatch sends what is in the batch, and answers.
+// runBatch sends the requests of the batch, and answers them.
 func (c *conn) runBatch() {
 	b := &c.batch
 	switch len(b.list) {
@@ -87,20 +88,20 @@ func (c *conn) runBatch() {
 			c.askAgain(r)
 			c.answer(r, b.answers[i])
 			c.out.bounded()
-			r.Item.Value = nil // it may be long, and those of the others are still to come
+			r.Item.Value = nil // the value may be long, and others are still to be answered
 		}
 	}
 	b.reset()
 }
 
-// askAgain gets a value that had no room beside those of the rest of the batch.
+// askAgain gets a value for which the answer to its batch had no room.
 func (c *conn) askAgain(r *hydra.Request) {
 	if r.Kind == hydra.Get && errors.Is(r.Err, hydra.ErrTooLarge) {
 		r.Item, r.Err = c.s.store.GetItem(c.s.ctx, r.Key)
 	}
 }
 
-// runOne is a batch of one request. Those that are frequent take no memory.
+// runOne runs a batch of one request. Frequent requests allocate nothing.
 func (c *conn) runOne(r *hydra.Request, a answer) {
 	switch r.Kind {
 	case hydra.Get:
@@ -156,7 +157,7 @@ func (c *conn) answer(r *hydra.Request, a answer) {
 	}
 }
 
-// each runs n requests of one command, and hands over their results in order. The batch is empty before and after.
+// each runs n requests of one command, and passes their results to got in order. The batch is empty before and after.
 func (c *conn) each(n int, request func(i int, r *hydra.Request), got func(*hydra.Request)) {
 	b := &c.batch
 	run := func() {

@@ -8,12 +8,12 @@ import (
 	"flashdbm/servers/hydra"
 )
 
-// maxBulk is the longest argument: a value. Its command has a key and its own words beside it.
+// maxBulk is the longest argument, a value. Its command has a key and a few words as well.
 func (o *Config) maxBulk() int {
 	return min(hydra.MaxLarge, max(hydra.MaxValue, o.MaxCommand-hydra.MaxKey-1024))
 }
 
-// A command is what the server knows of one.
+// A command is the description of a command.
 type command struct {
 	name    string // in lower case
 	arity   int    // arguments with the name; negative: at least as many
@@ -24,8 +24,8 @@ type command struct {
 	first   int    // of the keys among the arguments
 	last    int
 	step    int
-	queued  bool // run only adds to the batch
-	open    bool // before AUTH, too
+	queued  bool // run only adds the command to the batch
+	open    bool // allowed before AUTH, too
 	index   int  // of the command's counter
 }
 
@@ -47,7 +47,7 @@ func init() {
 	register(serverCommands()...)
 }
 
-// Errors in the words of Redis: clients compare them.
+// Errors in the words of Redis, which clients compare.
 const (
 	errSyntax     = "ERR syntax error"
 	errNotInteger = "ERR value is not an integer or out of range"
@@ -57,7 +57,7 @@ const (
 	errTooLong    = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 )
 
-// do serves a command, or adds it to the batch.
+// do serves a command or adds it to the batch.
 func (c *conn) do(args [][]byte) {
 	var lower [longestName]byte
 	var x *command
@@ -87,14 +87,15 @@ func (c *conn) do(args [][]byte) {
 	}
 }
 
-// fail answers with an error, behind the answers of what is in the batch.
+// fail answers with an error, after the answers of the batch.
 func (c *conn) fail(s string) {
 	c.runBatch()
 	c.s.stats.failed.Add(1)
 	c.out.fail(s)
 }
 
-// storeErrors are what a client is told of the store's errors. go-redis and others try again after TRYAGAIN: nothing was changed.
+// storeErrors are the answers to errors of the store. go-redis and other clients try again after TRYAGAIN, which
+// means that nothing was changed.
 var storeErrors = []struct {
 	err  error
 	text string
@@ -108,7 +109,7 @@ var storeErrors = []struct {
 	{hydra.ErrOverflow, errOverflow},
 }
 
-// storeError answers with an error of the store. It leaves the batch alone.
+// storeError answers with an error of the store. It does not touch the batch.
 func (c *conn) storeError(err error) {
 	c.s.stats.failed.Add(1)
 	for _, e := range storeErrors {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// redisVersion is the version of Redis whose commands these are, for clients that choose by it.
+// redisVersion is the version of Redis that has these commands, for clients that choose by version.
 const redisVersion = "7.2.0"
 
 func connectionCommands() []*command {
@@ -63,7 +63,7 @@ func cmdAuth(c *conn, args [][]byte) {
 	case c.s.o.Password == "" && len(args) == 2:
 		c.fail("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 	case c.s.o.Password == "" && string(user) == "default":
-		c.out.simple("OK") // Redis takes any password then
+		c.out.simple("OK") // Redis then takes any password
 	case c.authenticate(user, password):
 		c.out.simple("OK")
 	default:
@@ -184,7 +184,7 @@ func cmdClient(c *conn, args [][]byte) {
 		}
 		c.out.simple("OK")
 	case (sub == "NO-EVICT" || sub == "NO-TOUCH") && len(args) == 3:
-		c.out.simple("OK") // nothing here depends on it
+		c.out.simple("OK") // nothing here depends on the setting
 	case sub == "INFO" && len(args) == 2:
 		c.out.verbatim(c.line() + "\n")
 	case sub == "LIST" && len(args) == 2:
@@ -194,7 +194,7 @@ func cmdClient(c *conn, args [][]byte) {
 	}
 }
 
-// line is the connection in CLIENT LIST. Any goroutine may call it.
+// line describes the connection in CLIENT LIST. Any goroutine may call it.
 func (c *conn) line() string {
 	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d db=0 user=default", c.id, c.net.RemoteAddr(), c.net.LocalAddr(), *c.name.Load(), int(time.Since(c.began).Seconds()))
 }

@@ -1,9 +1,10 @@
 package resp
 
-// matches compares a string with a pattern of Redis: ? * [a-z] [^a] and \ before what stands for itself. It takes at most as many steps
-// as pattern and string are long, multiplied: a star that fits is never tried again once a later one has been reached.
+// matches compares a string with a pattern of Redis: ? * [a-z] [^a], and \ before a character that stands for itself.
+// The number of its steps is at most the product of the two lengths: a star that fits is never tried again once a
+// later star has been reached.
 func matches(pattern, s []byte) bool {
-	star, from := -1, 0 // the last star, and where what it stands for ends
+	star, from := -1, 0 // the last star, and the end of the part that it stands for
 	p, i := 0, 0
 	for i < len(s) {
 		if p < len(pattern) && pattern[p] == '*' {
@@ -45,7 +46,7 @@ func matchOne(pattern []byte, c byte) (n int, ok bool) {
 	return 1, pattern[0] == c
 }
 
-// matchClass is matchOne of a class. One that is not closed ends with the pattern.
+// matchClass is matchOne for a class. A class that is not closed ends with the pattern.
 func matchClass(pattern []byte, c byte) (n int, ok bool) {
 	p := 1
 	not := p < len(pattern) && pattern[p] == '^'

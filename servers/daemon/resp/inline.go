@@ -2,12 +2,12 @@ package resp
 
 import "bytes"
 
-// inline parses a command that is a line of words, such as people type.
+// inline parses a command that is a line of words, as people type it.
 func (d *reader) inline() (args [][]byte, ok bool, err error) {
 	rest := d.buf[d.r:d.w]
 	i := bytes.IndexByte(rest[d.pos:], '\n')
 	if i < 0 {
-		d.pos = len(rest) // looked at
+		d.pos = len(rest) // the bytes that were searched
 		if len(rest) > maxInline || (d.anonymous && len(rest) > anonBulk) {
 			return nil, false, protocolError("too big inline request")
 		}
@@ -31,7 +31,8 @@ func (d *reader) inline() (args [][]byte, ok bool, err error) {
 
 func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
-// splitWords appends the words of a line. In double quotes, \n \r \t \b \a \xHH stand for bytes; in single ones only \' does.
+// splitWords appends the words of a line. In double quotes, \n \r \t \b \a \xHH stand for bytes; in single quotes
+// only \' does.
 func splitWords(line []byte, words [][]byte) ([][]byte, bool) {
 	for {
 		for len(line) > 0 && isSpace(line[0]) {
@@ -73,7 +74,7 @@ func nextWord(line []byte) (word, rest []byte, ok bool) {
 			word = append(word, c)
 		}
 		if len(line) > 0 && !isSpace(line[0]) {
-			return nil, nil, false // a closing quote ends the word
+			return nil, nil, false // a word ends with its closing quote
 		}
 	}
 	return word, line, true

@@ -40,7 +40,7 @@ func keyCommands() []*command {
 func cmdDel(c *conn, args [][]byte)    { c.count(hydra.Delete, args[1:]) }
 func cmdExists(c *conn, args [][]byte) { c.count(hydra.Get, args[1:]) }
 
-// count answers how many of the keys were found.
+// count answers with the number of keys that were found.
 func (c *conn) count(k hydra.Kind, keys [][]byte) {
 	n := int64(0)
 	var failed error
@@ -86,7 +86,8 @@ func parseExpire(args [][]byte) (o expireConditions, wrong string) {
 	return o, ""
 }
 
-// allow says whether an expiry may become that date. Never is later than all dates.
+// allow reports whether the options allow to replace the old expiry by that date. A key that never expires counts as
+// later than all dates.
 func (o expireConditions) allow(old time.Time, ms int64) bool {
 	before := int64(math.MaxInt64)
 	if !old.IsZero() {
@@ -149,7 +150,7 @@ func cmdPersist(c *conn, args [][]byte) {
 	c.answerDone(done, err)
 }
 
-// timeToLive answers with what is left, rounded; -1 if the key never expires, -2 if it is absent.
+// timeToLive answers with the time that is left, rounded; -1 if the key never expires, -2 if it is absent.
 func (c *conn) timeToLive(key []byte, unit time.Duration) {
 	i, err := c.s.store.GetItem(c.s.ctx, key)
 	switch {
@@ -183,11 +184,11 @@ func cmdType(c *conn, args [][]byte) {
 }
 
 const (
-	scanCount    = 10     // keys of a page, about, if the client does not say
+	scanCount    = 10     // keys of a page, approximately, if the client does not say
 	maxScanCount = 10_000 // at most: the answer is in memory as a whole
 )
 
-// cmdScan returns a page of keys. The cursor is a place in the space of hashes, so it stays valid across restarts.
+// cmdScan returns a page of keys. The cursor is a position among the hashes, so it stays valid across restarts.
 func cmdScan(c *conn, args [][]byte) {
 	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
 	if err != nil {
@@ -246,7 +247,7 @@ func cmdScan(c *conn, args [][]byte) {
 	}
 }
 
-// pages calls f with all keys, a page at a time.
+// pages calls f with all keys, one page at a time.
 func (c *conn) pages(f func(page []hydra.Entry) error) error {
 	for cursor, more := uint64(0), true; more; {
 		page, next, goesOn, err := c.s.store.ScanPage(c.s.ctx, cursor, &hydra.ScanOptions{KeysOnly: true})

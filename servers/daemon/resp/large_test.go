@@ -10,7 +10,8 @@ import (
 	"flashdbm/servers/hydra"
 )
 
-// TestLargeValues: values above 4 MiB, which lie in chunks, are like others for clients of Redis, in pipelines too, and nobody sees the chunks.
+// TestLargeValues: for clients of Redis, values above 4 MiB, which are stored in chunks, are like other values, in
+// pipelines too. No client sees the chunks.
 func TestLargeValues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one connection: nothing for the race detector to see")

@@ -27,7 +27,8 @@ var histories = flag.Int("linear.histories", 3, "histories that TestLinear check
 // A keyCall is an operation on one key: get, set, insert (only if there is none), or delete.
 type keyCall struct{ key, op, value string }
 
-// A keyAnswer is what it found: of get the value, empty for none; of insert and delete whether they changed something.
+// A keyAnswer is the result of a keyCall: for get the value, empty if there is none; for insert and delete whether
+// they changed something.
 type keyAnswer struct {
 	value   string
 	changed bool
@@ -66,7 +67,8 @@ var keys = porcupine.Model{
 	},
 }
 
-// TestLinear has clients of both kinds work on the same few keys, those of the library with one-sided Reads: each history is linearizable.
+// TestLinear has clients of both kinds work on the same few keys; the clients of the library make one-sided Reads.
+// Every history is linearizable.
 func TestLinear(t *testing.T) {
 	network := mem.NewNetwork()
 	served, own := network.Open(), network.Open()

@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// Sizes of a connection's input.
+// Sizes of the input of a connection.
 const (
 	inputSize   = 16 << 10 // bytes of the buffer of a connection whose commands are small
 	maxInline   = 64 << 10 // bytes of a command without lengths, as it is typed into telnet
 	maxLength   = 32       // bytes of a line that holds a length
 	maxArgs     = 1 << 20  // arguments of a command
-	anonArgs    = 10       // arguments and bytes of each, before AUTH
+	anonArgs    = 10       // number of arguments, before AUTH
 	anonBulk    = 16 << 10
-	maxDropped  = 512 << 20 // bytes of an argument, as in Redis: one that is longer than a value may be is dropped; beyond this the connection ends
-	bytesPerArg = 4         // the fewest bytes that an argument takes: $0, CR and LF, and that twice; less keeps the check simple
+	maxDropped  = 512 << 20 // bytes of an argument, as in Redis: an argument that is longer than a value may be is dropped; beyond this size the connection ends
+	bytesPerArg = 4         // the fewest bytes that an argument takes: $0, CR and LF, and CR and LF again take 6; a lower number keeps the check simple
 )
 
-// A protocolError is what a client has sent that is not RESP, or more than it may. It ends the connection.
+// A protocolError is about input that is not RESP, or is more than a client may send. It ends the connection.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
@@ -48,10 +48,10 @@ func (b *budget) take(n int) bool {
 	return true
 }
 
-// A reader parses commands out of a connection's input. One goroutine uses it.
+// A reader parses commands in a connection's input. One goroutine uses it.
 //
-// Invariant: buf[r:w] is what has arrived and was not returned as a command. The state of a command of which a part has arrived
-// is kept relative to r, so that each byte is looked at once however slowly the command arrives.
+// Invariant: buf[r:w] has arrived and was not returned as a command. The state of a command that has arrived in part
+// is kept relative to r, so that each byte is parsed once, however slowly the command arrives.
 type reader struct {
 	src        io.Reader
 	buf        []byte
@@ -74,7 +74,8 @@ type reader struct {
 // A span is the place of an argument, from r.
 type span struct{ from, to int }
 
-// fill reads more. The arguments that next returned before are no longer valid. At the end of the input the error is io.EOF.
+// fill reads more input. Arguments that next returned before are no longer valid. At the end of the input the error
+// is io.EOF.
 func (d *reader) fill() error {
 	if d.r == d.w {
 		d.r, d.w = 0, 0
@@ -97,7 +98,7 @@ func (d *reader) fill() error {
 	n, err := d.src.Read(d.buf[d.w:])
 	d.w += n
 	if n > 0 {
-		return nil // an error comes again
+		return nil // an error will come again
 	}
 	if err == nil {
 		err = io.ErrNoProgress
@@ -105,7 +106,7 @@ func (d *reader) fill() error {
 	return err
 }
 
-// grow doubles the buffer. It is full of one command, of which next has checked that it may be larger.
+// grow doubles the buffer. One command fills it, and next has checked that this command may be larger.
 func (d *reader) grow() error {
 	size := min(2*len(d.buf), d.maxCommand+inputSize)
 	if size <= len(d.buf) {
@@ -120,7 +121,7 @@ func (d *reader) grow() error {
 	return nil
 }
 
-// release gives the buffer back at the end of the connection.
+// release gives the buffer back when the connection ends.
 func (d *reader) release() {
 	if len(d.buf) > inputSize {
 		d.budget.take(inputSize - len(d.buf))
@@ -176,7 +177,7 @@ func (d *reader) next() (args [][]byte, ok bool, err error) {
 				return nil, false, protocolError("invalid bulk length")
 			case d.anonymous && n > anonBulk:
 				return nil, false, protocolError("unauthenticated bulk length")
-			case n > int64(d.maxBulk): // its bytes are dropped, and it is parsed as an empty one
+			case n > int64(d.maxBulk): // its bytes are dropped, and it is parsed as an empty argument
 				d.long, d.drop, d.bulk = max(d.long, int(n)), int(n), 0
 				continue
 			case int64(d.pos)+n+2 > int64(d.maxCommand):
@@ -206,7 +207,7 @@ func (d *reader) next() (args [][]byte, ok bool, err error) {
 	return d.args, true, nil
 }
 
-// dropped drops what has arrived of an argument that is too long, and reports whether that was all.
+// dropped drops the bytes that have arrived of an argument that is too long, and reports whether that was all of it.
 func (d *reader) dropped() bool {
 	at := d.r + d.pos
 	n := min(d.drop, d.w-at)
@@ -246,7 +247,7 @@ func (d *reader) line(wrong protocolError) (line []byte, ok bool, err error) {
 	return nil, false, nil
 }
 
-// parseInt takes decimal numbers as Redis does: no plus, no leading zero, nothing around them.
+// parseInt parses decimal numbers as Redis does: no plus, no leading zero, no spaces.
 func parseInt(b []byte) (n int64, ok bool) {
 	negative := len(b) > 0 && b[0] == '-'
 	if negative {

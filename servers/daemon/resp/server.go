@@ -13,7 +13,7 @@ import (
 	"flashdbm/servers/hydra"
 )
 
-// A Store is what the commands need of the client library; *hydra.Client is one.
+// A Store has the calls of the client library that the commands need; *hydra.Client is one.
 type Store interface {
 	GetInto(ctx context.Context, key, dst []byte) ([]byte, error)
 	GetItem(ctx context.Context, key []byte) (hydra.Item, error)
@@ -26,17 +26,18 @@ type Store interface {
 
 // Config is copied by NewServer.
 type Config struct {
-	Password     string        // of the user "default"; empty: none is asked for
+	Password     string        // of the user "default"; empty: clients need no password
 	TLS          *tls.Config   // nil: none
 	MaxClients   int           // connections; 0: 10,000
 	MaxCommand   int           // bytes of a command; 0: 64 MiB
 	MaxBuffers   int64         // bytes of all connections' buffers beyond 16 KiB each; 0: 512 MiB
-	WriteTimeout time.Duration // for a client that does not take its answers, or three quarters of it; 0: 30 s
-	// Settings are what CONFIG GET tells, beside what the server knows itself.
+	WriteTimeout time.Duration // for a client that does not read its answers, or three quarters of it; 0: 30 s
+	// Settings are further answers to CONFIG GET.
 	Settings map[string]string
-	// Evicts says that the store drops what was not used for long, and perhaps a part of a long value: then the value is absent.
+	// Evicts says that the store drops items that were not used for long. It may drop a part of a long value; the
+	// value is then absent.
 	Evicts bool
-	// Transactions make MSET and MGET atomic transactions of all their keys; nil: each key is set and read for itself.
+	// Transactions make MSET and MGET atomic transactions of all their keys; nil: each key is set and read by itself.
 	Transactions Transactions
 	// Facts are further lines of INFO, by section.
 	Facts func() []Section
@@ -44,9 +45,9 @@ type Config struct {
 
 // Transactions write, or read, several keys at once.
 type Transactions interface {
-	// SetAll sets keys. args are keys and values in turn.
+	// SetAll sets keys. args alternates keys and values.
 	SetAll(ctx context.Context, args [][]byte) error
-	// GetAll reads keys. got is called for each in order; the value is nil if there is none.
+	// GetAll reads keys. It calls got for each key in order; value is nil if the key is absent.
 	GetAll(ctx context.Context, keys [][]byte, got func(value []byte)) error
 }
 
@@ -78,7 +79,7 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 }
 
-// stats are counted by all connections.
+// stats are counters of all connections.
 type stats struct {
 	accepted, rejected atomic.Int64
 	failed             atomic.Int64 // commands answered with an error
@@ -102,7 +103,8 @@ func NewServer(store Store, o Config) *Server {
 // ErrClosed is what Serve returns after Close or Shutdown.
 var ErrClosed = errors.New("resp: server is closed")
 
-// Serve serves the connections of a listener, and closes it in the end. Many listeners can be served at once.
+// Serve serves the connections of a listener, and closes the listener in the end. Many listeners can be served at
+// once.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	s.mu.Lock()
@@ -125,7 +127,7 @@ func (s *Server) Serve(l net.Listener) error {
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		// Too many open files, or a connection that ended already: neither lasts.
+		// There were too many open files, or the connection had already ended: neither lasts.
 		time.Sleep(pause)
 		pause = min(2*pause, time.Second)
 	}
@@ -168,8 +170,8 @@ func (s *Server) accept(nc net.Conn) {
 	}()
 }
 
-// Shutdown takes no more connections and lets those there are finish the commands that have arrived. When the context ends, it closes what is
-// left.
+// Shutdown accepts no more connections and lets the present ones finish the commands that have arrived. When the
+// context ends, it closes the remaining connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(c *conn) { c.net.SetReadDeadline(time.Now()) })
 	done := make(chan struct{})
@@ -207,21 +209,21 @@ func (s *Server) stop(end func(*conn)) {
 	}
 }
 
-// Connections returns how many connections there are.
+// Connections returns the number of connections.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// Counters are what a server has done since NewServer.
+// Counters count the work of a server since NewServer.
 type Counters struct {
-	Commands           map[string]int64 // served, by name; those never called are there, too
+	Commands           map[string]int64 // served, by name; commands that were never called are included
 	Accepted, Rejected int64            // connections
 	Errors             int64            // answers that were errors
-	ProtocolErrors     int64            // connections that were ended for them
+	ProtocolErrors     int64            // connections that were ended because of protocol errors
 	BytesIn, BytesOut  int64
-	BufferBytes        int64 // of connections, beyond 16 KiB each
+	BufferBytes        int64 // of the buffers of connections, beyond 16 KiB each
 }
 
 // Counters returns the counters.

@@ -53,8 +53,8 @@ func serve(t testing.TB, store Store, o Config) (*Server, string) {
 	return s, l.Addr().String()
 }
 
-// A script is lines of what is sent, and what has to come back: < for the exact bytes of the answer's lines. Words in answers that start
-// with ~ match any line with that prefix.
+// A script alternates lines that are sent with lines that have to come back: < stands before the exact bytes of the
+// answer's lines. Words in answers that start with ~ match any line with that prefix.
 func script(t testing.TB, addr, text string) {
 	nc, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -333,7 +333,8 @@ func TestAuth(t *testing.T) {
 		< -ERR Protocol error: unauthenticated bulk length`)
 }
 
-// TestConnections changes the same keys from many connections at once, each of which sends all before it awaits an answer: nothing is lost.
+// TestConnections changes the same keys from many connections at once. Each connection sends all of its commands
+// before it awaits an answer. Nothing is lost.
 func TestConnections(t *testing.T) {
 	_, addr := serve(t, newStore(t), Config{})
 	const clients, rounds = 10, 50

@@ -63,7 +63,7 @@ func cmdCommand(c *conn, args [][]byte) {
 	}
 }
 
-// named returns the names that were asked for, all if there are none.
+// named returns the names that were asked for; all names if none was.
 func named(args [][]byte) []string {
 	if len(args) == 0 {
 		return names()
@@ -75,7 +75,7 @@ func named(args [][]byte) []string {
 	return list
 }
 
-// describe is a command in the answer to COMMAND.
+// describe writes a command's part of the answer to COMMAND.
 func (c *conn) describe(x *command) {
 	c.out.array(10)
 	c.out.text(x.name)
@@ -94,7 +94,7 @@ func (c *conn) describe(x *command) {
 	c.out.array(0) // subcommands
 }
 
-// settings are the answers to CONFIG GET. Tools ask for the first ones.
+// settings has the answers to CONFIG GET. Tools ask for the first ones.
 func (s *Server) settings() map[string]string {
 	m := map[string]string{
 		"save": "", "appendonly": "no", "databases": "1", "timeout": "0",

@@ -53,7 +53,7 @@ func setWithin(c *conn, name string, args [][]byte, unit time.Duration) {
 	c.queue(hydra.Request{Kind: hydra.Put, Key: args[1], Value: args[3], Expiry: e}, answerOK)
 }
 
-// expiryOf parses a time to live, or a date if it is not relative.
+// expiryOf parses a time to live, or a date if relative is false.
 func expiryOf(name string, arg []byte, unit time.Duration, relative bool) (e hydra.Expiry, wrong string) {
 	n, ok := parseInt(arg)
 	if !ok {
@@ -66,7 +66,8 @@ func expiryOf(name string, arg []byte, unit time.Duration, relative bool) (e hyd
 	return hydra.At(time.UnixMilli(ms)), ""
 }
 
-// milliseconds returns the date, in milliseconds since 1970, that is n units from now, or from 1970 if it is not relative.
+// milliseconds returns a date in milliseconds since 1970: n units from now, or n units from 1970 if relative is
+// false.
 func milliseconds(n int64, unit time.Duration, relative bool) (ms int64, ok bool) {
 	each := unit.Milliseconds()
 	if n > math.MaxInt64/each || n < math.MinInt64/each {
@@ -83,7 +84,7 @@ func milliseconds(n int64, unit time.Duration, relative bool) (ms int64, ok bool
 	return ms, true
 }
 
-// setOptions are what follows key and value in SET.
+// setOptions are the options after key and value in SET.
 type setOptions struct {
 	nx, xx, get, keep, expires bool
 	expiry                     hydra.Expiry
@@ -198,7 +199,7 @@ func cmdAppend(c *conn, args [][]byte) {
 	c.out.integer(int64(len(value)))
 }
 
-// A change is what becomes of a key.
+// A change is what an update does to a key.
 type change struct {
 	do     changeKind
 	value  []byte
@@ -210,11 +211,11 @@ type changeKind uint8
 const (
 	changeNothing changeKind = iota
 	changeSet
-	changeRemove // of what is there; nothing if it is absent
+	changeRemove // removes the item that is there, if any
 )
 
-// update reads a key and makes of it what decide says, as one step: if somebody else has written in between, all begins again. Somebody
-// gets on in each turn. It returns what the key had before.
+// update reads a key and changes it as decide says, in one step: if another client has written in between, update
+// begins again. In each such turn some client has made progress. It returns the item that the key had before.
 func (c *conn) update(key []byte, decide func(i *hydra.Item, found bool) change) (old hydra.Item, found bool, err error) {
 	ctx := c.s.ctx
 	for {

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	outputFlush = 64 << 10 // bytes of answers that are kept at most before they are sent
+	outputFlush = 64 << 10 // most bytes of answers that are kept before they are sent
 	outputKeep  = 256 << 10
 )
 
-// A writer collects answers. After an error everything is dropped, and err stays.
+// A writer collects answers. After an error it drops everything, and err stays.
 type writer struct {
 	dst io.Writer
 	out []byte
@@ -18,7 +18,7 @@ type writer struct {
 	err error
 }
 
-// flush sends what was collected.
+// flush sends the collected answers.
 func (w *writer) flush() {
 	if len(w.out) > 0 && w.err == nil {
 		_, w.err = w.dst.Write(w.out)
@@ -29,7 +29,7 @@ func (w *writer) flush() {
 	}
 }
 
-// bounded sends what was collected if it has become much.
+// bounded sends the collected answers if there are many bytes of them.
 func (w *writer) bounded() {
 	if len(w.out) >= outputFlush {
 		w.flush()
@@ -48,7 +48,7 @@ func (w *writer) simple(s string) {
 	w.out = append(w.out, '\r', '\n')
 }
 
-// fail answers with an error, on one line whatever is in it.
+// fail answers with an error, on one line whatever the text contains.
 func (w *writer) fail(s string) {
 	w.out = append(w.out, '-')
 	for i := range len(s) {
@@ -65,7 +65,7 @@ func (w *writer) integer(n int64) { w.head(':', n) }
 
 func (w *writer) bulk(b []byte) {
 	w.head('$', int64(len(b)))
-	if len(b) >= outputKeep { // it is sent from where it is
+	if len(b) >= outputKeep { // the value is sent from where it is
 		w.flush()
 		if w.err == nil {
 			_, w.err = w.dst.Write(b)
