@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPointerCache: half as many pointers as there are places stay nearly all; a pointer is found by its own hash only; a full set replaces.
+// TestPointerCache: of half as many pointers as there are places nearly all stay; a pointer is found by its own hash
+// only; a full set replaces.
 func TestPointerCache(t *testing.T) {
 	require.EqualValues(t, 64, reflect.TypeFor[pointerSet]().Size(), "a line of the processor's cache")
 	require.EqualValues(t, 128, reflect.TypeFor[pointer]().Size())
@@ -61,7 +62,8 @@ func TestPointerCache(t *testing.T) {
 	require.Equal(t, setPlaces-1, left, "one was replaced")
 }
 
-// TestPointerCacheShared has goroutines get and drop pointers of one set while another one puts: what is got has the hash.
+// TestPointerCacheShared has goroutines get and drop pointers of one set while another one puts: each pointer that is
+// got has the hash that was asked for.
 func TestPointerCacheShared(t *testing.T) {
 	c := newPointers(1)
 	hash := func(r *rand.Rand) uint64 { return r.Uint64N(2*setPlaces)<<48 | r.Uint64N(2)<<20 } // two of each tag

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cluster is a node and a client in this process.
+// A cluster is a node and a client in this process.
 type cluster struct {
 	t    testing.TB
 	net  *mem.Network
@@ -36,7 +36,7 @@ func newCluster(t testing.TB, shards int, o *Options) *cluster {
 	return k
 }
 
-// newClusterOf has files in the other modes than memory.
+// newClusterOf returns a cluster in a mode; in modes other than memory it has files.
 func newClusterOf(t testing.TB, shards int, mode served.Durability) *cluster {
 	k := &cluster{t: t, net: mem.NewNetwork(), ctx: context.Background()}
 	k.o = machine.Options{Shards: shards, Durability: mode, Extent: 8 << 20}
@@ -85,7 +85,7 @@ func (k *cluster) dial(o *Options) *Client {
 	return c
 }
 
-// local returns a client of the node that calls it by function calls.
+// local returns a client that calls the node by function calls.
 func (k *cluster) local(o *Options) *Client {
 	c, err := Local(k.node, o)
 	require.NoError(k.t, err)
@@ -185,7 +185,7 @@ func testSizes(t *testing.T, k *cluster, c *Client) {
 	}
 }
 
-// TestOneSided reads the same keys again and again: nearly all GETs go past the shard.
+// TestOneSided reads the same keys again and again: nearly all GETs are Reads without the shard.
 func TestOneSided(t *testing.T) {
 	k := newCluster(t, 1, nil)
 	for i := range 100 {
@@ -249,7 +249,8 @@ func testBatchAndScan(t *testing.T, k *cluster, c *Client) {
 	}
 }
 
-// TestLargeBatch asks for values in one Batch that no answer has room for together, beside writes, each of which is applied once.
+// TestLargeBatch asks in one Batch for values that do not fit into one answer together. The writes beside them are
+// applied once each.
 func TestLargeBatch(t *testing.T) {
 	k := newCluster(t, 1, &Options{Pointers: -1})
 	value := func(i int) []byte { return bytes.Repeat([]byte{byte(i), 1}, MaxValue/3) }
@@ -272,8 +273,8 @@ func TestLargeBatch(t *testing.T) {
 	require.Equal(t, "4", string(sum))
 }
 
-// TestManyGoroutines counts with ADD from many goroutines, beside GETs of values that say what they are: nothing is lost, done twice, or
-// mixed up.
+// TestManyGoroutines counts with ADD from many goroutines, beside GETs of values that name their keys: nothing is
+// lost, done twice, or mixed up.
 func TestManyGoroutines(t *testing.T) {
 	for _, carrier := range []wire.Carrier{wire.CarrierRing, wire.CarrierSend} {
 		k := newCluster(t, 2, &Options{Carrier: carrier})
@@ -310,7 +311,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// TestContexts ends contexts at random moments. Every call returns soon, and says what is known.
+// TestContexts ends contexts at random moments. Every call returns soon, and its error says what is known.
 func TestContexts(t *testing.T) {
 	k := newCluster(t, 1, nil)
 	var wg sync.WaitGroup
@@ -333,8 +334,8 @@ func TestContexts(t *testing.T) {
 	require.True(t, err == nil || isEither(err, ErrNotFound))
 }
 
-// TestWithdrawnWhileTaken ends a context between the driver's look at submitted calls and its look at tasks: the call must not be given back
-// while the driver has yet to start it.
+// TestWithdrawnWhileTaken ends a context between two steps of the driver, after it has taken submitted calls and
+// before it starts them: the call must not return while the driver has yet to start it.
 func TestWithdrawnWhileTaken(t *testing.T) {
 	k := newCluster(t, 1, nil)
 	var wg sync.WaitGroup

@@ -48,7 +48,8 @@ func (k *cluster) parts() (n int) {
 	return n
 }
 
-// TestLarge writes and reads values above MaxValue by every operation. Whatever ends such a value, its chunks end with it.
+// TestLarge writes and reads values above MaxValue by every operation. However such a value ends, its chunks end with
+// it.
 func TestLarge(t *testing.T) {
 	for _, mode := range []served.Durability{served.Memory, served.Async, served.Sync} {
 		for _, way := range []string{"messages", "calls"} {
@@ -67,7 +68,8 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// awaitParts waits until there are n chunks: those of a value that was replaced are removed behind the write, which in sync mode may be answered before.
+// awaitParts waits until there are n chunks. The chunks of a replaced value are removed after the write, which may be
+// answered before that in sync mode.
 func (k *cluster) awaitParts(n int, why string) {
 	require.Eventually(k.t, func() bool { return k.parts() == n }, time.Minute, time.Millisecond, why)
 }
@@ -149,7 +151,8 @@ func testLarge(t *testing.T, k *cluster, c *Client) {
 	require.True(t, bytes.Equal(value, got))
 }
 
-// TestLargeConcurrent has writers replace, shorten and remove a value that others read: what is read is one of those that were written, whole.
+// TestLargeConcurrent has writers replace, shorten and remove a value while others read it: each read finds one of
+// the written values, whole.
 func TestLargeConcurrent(t *testing.T) {
 	k := newCluster(t, 1, nil)
 	ctx, stop := context.WithTimeout(k.ctx, 2*time.Second)
@@ -158,7 +161,7 @@ func TestLargeConcurrent(t *testing.T) {
 	read, missed := 0, 0
 	var large atomic.Int32
 	begin := time.Now()
-	running := func() bool { return ctx.Err() == nil || large.Load() == 0 && time.Since(begin) < time.Minute } // a slow machine reads few
+	running := func() bool { return ctx.Err() == nil || large.Load() == 0 && time.Since(begin) < time.Minute } // a slow machine reads few of them
 	var all sync.WaitGroup
 	for w := range uint64(2) {
 		all.Go(func() {
@@ -210,7 +213,7 @@ func ignore(err, one error) error {
 	return err
 }
 
-// TestLargeIncomplete: a value whose chunks are missing, or others than were written, is never returned.
+// TestLargeIncomplete: a value whose chunks are missing, or are not those that were written, is never returned.
 func TestLargeIncomplete(t *testing.T) {
 	k := newCluster(t, 1, nil)
 	c, ctx, key := k.c, k.ctx, []byte("key")
@@ -238,7 +241,7 @@ func TestLargeIncomplete(t *testing.T) {
 	_, err = c.Get(ctx, key)
 	require.NoError(t, err)
 
-	for _, size := range []uint64{0, MaxValue, MaxLarge + 1, 1 << 63} { // what hostile clients may write: the shard removes nothing for it
+	for _, size := range []uint64{0, MaxValue, MaxLarge + 1, 1 << 63} { // a hostile client may write such a manifest: the shard removes nothing because of it
 		m.Size = size
 		_, err := c.writeItem(ctx, protocol.OpPut, 0, protocol.ItemManifest, []byte("hostile"), m.Append(nil), 0, Expiry{})
 		require.NoError(t, err)
@@ -249,7 +252,8 @@ func TestLargeIncomplete(t *testing.T) {
 	require.Equal(t, 2, k.parts())
 }
 
-// TestSweep: what a program leaves that ends before it has written a manifest is removed an hour later, and nothing else.
+// TestSweep: chunks of a program that ended before it had written the manifest are removed after an hour, and no
+// others.
 func TestSweep(t *testing.T) {
 	k := newCluster(t, 2, nil)
 	c, ctx := k.c, k.ctx
@@ -281,7 +285,7 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestLargeFull: a write that finds no room for all of its chunks leaves none, and the old value.
+// TestLargeFull: a write that finds no room for all of its chunks leaves none of them, and leaves the old value.
 func TestLargeFull(t *testing.T) {
 	k := &cluster{t: t, net: mem.NewNetwork(), ctx: context.Background()}
 	k.o = machine.Options{Shards: 1, Durability: served.Memory, Extent: 16 << 20, Memory: 32 << 20}

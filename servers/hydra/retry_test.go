@@ -17,14 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBrokenConnections ends connections at random moments while counters are added to. The node lives on, so every ADD is applied exactly
-// once: the sums that were returned are all different, and the last one is their number.
+// TestBrokenConnections ends connections at random moments while goroutines add to counters. The node lives on, so
+// every ADD is applied exactly once: all sums that were returned differ, and the last sum is the number of ADDs.
 func TestBrokenConnections(t *testing.T) {
 	k := newCluster(t, 2, nil)
 	const goroutines, adds = 8, 150
 	var mu sync.Mutex
 	var sums []int64
-	var broken atomic.Int64 // connections; the calls go on until there were some
+	var broken atomic.Int64 // ended connections; the calls go on until there are some
 	var wg sync.WaitGroup
 	for range goroutines {
 		wg.Go(func() {
@@ -70,7 +70,7 @@ func TestBrokenConnections(t *testing.T) {
 	require.True(t, seen[1] && seen[int64(len(seen))])
 }
 
-// TestRestart replaces the node by a new one: what it had in memory is gone, and calls go on.
+// TestRestart replaces the node by a new one: what the old one had in memory is gone, and calls go on.
 func TestRestart(t *testing.T) {
 	k := newCluster(t, 1, &Options{Timeout: 30 * time.Second})
 	_, err := k.c.Put(k.ctx, []byte("old"), []byte("v"))
@@ -92,8 +92,8 @@ func TestRestart(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRestartOfShards: a node in memory hashes keys in another way in its next life, which a client that has outlived the one before learns by the
-// version of the map.
+// TestRestartOfShards: a node in memory hashes keys differently in its next life. A client that has outlived the last
+// life learns this by the version of the map.
 func TestRestartOfShards(t *testing.T) {
 	k := newCluster(t, 3, &Options{Timeout: 30 * time.Second})
 	for life := range 3 {
@@ -149,7 +149,7 @@ func TestSecret(t *testing.T) {
 	require.ErrorIs(t, try(nil), ErrDenied)
 }
 
-// TestAddresses says what is wrong with an address.
+// TestAddresses: errors about addresses say what is wrong with the address.
 func TestAddresses(t *testing.T) {
 	for _, a := range []string{"", "nothing", "nosuch:1", "shm:"} {
 		_, err := Dial(t.Context(), []string{a}, nil)
@@ -159,7 +159,8 @@ func TestAddresses(t *testing.T) {
 	require.ErrorContains(t, err, "no addresses")
 }
 
-// TestFabrics serves the same node over shm and tcp, each in its own client: the library opens both by itself.
+// TestFabrics serves the same node over shm and tcp, each to a client of its own: the library opens both fabrics by
+// itself.
 func TestFabrics(t *testing.T) {
 	for _, scheme := range []string{"shm", "tcp"} {
 		t.Run(scheme, func(t *testing.T) {

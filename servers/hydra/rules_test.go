@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bench is an engine whose clock, messages and Reads are in the test's hands.
+// A bench is an engine whose clock, messages and Reads the test controls.
 type bench struct {
 	t         testing.TB
 	e         *engine
@@ -63,7 +63,7 @@ func (f *bench) Read(_ fabric.Region, _, _ uint64, _ fabric.Key, _, token uint64
 
 func (f *bench) Reader() fabric.Reader { return f.reader }
 
-// request takes the oldest request that was sent.
+// request takes the oldest request that the engine has sent.
 func (f *bench) request(op protocol.Op) wire.Message {
 	require.NotEmpty(f.t, f.sent, "no %v was sent", op)
 	m := f.sent[0]
@@ -86,7 +86,7 @@ func (f *bench) get(key string) *call {
 
 const term = 3
 
-// learn makes a GET of key at 1 s that is answered at 1.3 s with a pointer.
+// learn makes a GET of key at 1 s, which is answered at 1.3 s with a pointer.
 func (f *bench) learn(lease, tenure time.Duration) {
 	f.mono = time.Second
 	c := f.get("key")
@@ -102,7 +102,7 @@ func (f *bench) learn(lease, tenure time.Duration) {
 	f.answer(f.request(protocol.OpExtent), 0, protocol.StatusOK, x.AppendBody(nil))
 }
 
-// landed returns the place where the Read under way lands.
+// landed returns the memory into which the Read under way reads.
 func (f *bench) landed() []byte {
 	return f.s.net.land.Bytes()[f.reads[0]*readSize:][:guard.Size(3, 5)]
 }
@@ -113,16 +113,16 @@ func (f *bench) complete(err error) {
 	f.e.readDone(f.s.net, wire.ReadDone{Conn: f, Token: place, Err: err})
 }
 
-// A readCase is a Read at the edge of what may be accepted.
+// A readCase is a Read at the limit of what may be accepted.
 type readCase struct {
 	lease, tenure time.Duration
 	post          time.Duration
-	before        func(*bench) // the post
-	key           string       // of the item that is found
+	before        func(*bench) // called before the post
+	key           string       // of the item that the Read finds
 	hidden        bool
 	done          time.Duration
 	err           error
-	after         func(*bench) // the post
+	after         func(*bench) // called after the post
 	posted        bool
 	accepted      bool
 	late          bool // only the engine accepts it: a caller reads the clock once, after the Read
@@ -150,9 +150,9 @@ var readCases = map[string]readCase{
 	"suspended during the Read": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, after: func(f *bench) { f.wal += 101 * ms }, done: 1401 * ms, posted: true},
 }
 
-// begin has the pointer learnt, and the time come at which the Read is wanted.
+// begin has the engine learn the pointer, and advances the clock to the time of the Read.
 func (c *readCase) begin(t *testing.T, f *bench) {
-	if c.lease == 0 { // there is no extent to ask for
+	if c.lease == 0 { // no extent has to be asked for
 		f.mono = time.Second
 		f.get("key")
 		i := protocol.Item{Version: 9, HasPointer: true, Pointer: protocol.Pointer{Term: term, Length: 40, Tenure: 1_000_000}}
@@ -166,7 +166,7 @@ func (c *readCase) begin(t *testing.T, f *bench) {
 	}
 }
 
-// build puts what the Read finds into b.
+// build writes to b what the Read finds.
 func (c *readCase) build(b []byte) {
 	g := guard.Build(b, &guard.Item{Version: 9, Key: []byte(cmp.Or(c.key, "key")), Value: []byte("value")})
 	if !c.hidden {
@@ -174,7 +174,7 @@ func (c *readCase) build(b []byte) {
 	}
 }
 
-// complete has the time come at which the Read is complete.
+// complete advances the clock to the completion of the Read.
 func (c *readCase) complete(f *bench) {
 	f.mono = max(c.post, c.done)
 	if c.after != nil {
@@ -182,7 +182,8 @@ func (c *readCase) complete(f *bench) {
 	}
 }
 
-// TestOneSidedRules goes to both sides of every limit that an accepted Read has, once by the engine and once by the caller himself.
+// TestOneSidedRules tries both sides of every limit of an accepted Read, once with a Read by the engine and once with
+// a Read by the caller itself.
 func TestOneSidedRules(t *testing.T) {
 	for name, c := range readCases {
 		t.Run(name+"/by the engine", func(t *testing.T) {
@@ -238,7 +239,7 @@ func (r *caseReader) ReadNow(dst []byte, _ fabric.Key, _ uint64) error {
 	return r.c.err
 }
 
-// TestReadNowRenews: the pointers of GETs that callers make themselves are renewed as those of others are.
+// TestReadNowRenews: pointers of GETs that callers make themselves are renewed as other pointers are.
 func TestReadNowRenews(t *testing.T) {
 	f := newBench(t)
 	c := readCase{}
@@ -268,20 +269,22 @@ func TestReadNowRenews(t *testing.T) {
 	require.True(t, made, "the first lease is over, the second one is not")
 }
 
-// TestSuspendedBeforeTheAnswer has the machine suspended while a GET is under way: the shard's lease and tenure have gone on meanwhile.
+// TestSuspendedBeforeTheAnswer suspends the machine while a GET is under way: meanwhile the shard's lease and tenure
+// have gone on.
 func TestSuspendedBeforeTheAnswer(t *testing.T) {
 	f := newBench(t)
 	f.get("key")
 	m := f.request(protocol.OpGet)
 	f.wal += time.Second
-	f.get("other") // looks at the clock
+	f.get("other") // reads the clock
 	i := protocol.Item{Version: 9, HasPointer: true, Pointer: protocol.Pointer{Term: term, Length: 40, Lease: 1_000_000, Tenure: 1_000_000}}
 	f.answer(m, protocol.FlagPointer, protocol.StatusOK, i.AppendBody(nil))
 	require.Zero(t, f.s.tenure)
 	require.Nil(t, f.e.cache.get(f.e.hashOf(&call{key: []byte("key")})))
 }
 
-// TestRenewal uses a pointer in the second half of its lease: it is renewed with the next Tick, in one message with the tenure.
+// TestRenewal uses a pointer in the second half of its lease. The next Tick renews the pointer, together with the
+// tenure in one message.
 func TestRenewal(t *testing.T) {
 	f := newBench(t)
 	f.learn(4*time.Second, time.Minute)
@@ -312,7 +315,7 @@ func TestRenewal(t *testing.T) {
 	require.Equal(t, int64(3200*time.Millisecond+8*time.Second-8*time.Second/64), p.end, "from the send of the RENEW, less 1/64")
 	read(6 * time.Second)
 
-	a.Leases[0] = 0 // the item is another one by now
+	a.Leases[0] = 0 // the item was replaced
 	f.s.renew.add(p)
 	f.e.askRenewals(f.s)
 	f.answer(f.request(protocol.OpRenew), 0, protocol.StatusOK, a.AppendBody(nil))
@@ -334,7 +337,7 @@ func (f *bench) write(m wire.Message) protocol.Request {
 
 func written(version uint64) []byte { return (&protocol.Written{Version: version}).AppendBody(nil) }
 
-// TestNumbers follows the numbers of writes over answers, lost connections, refusals, and callers that go.
+// TestNumbers follows the numbers of writes through answers, lost connections, refusals, and callers that leave.
 func TestNumbers(t *testing.T) {
 	f := newBench(t)
 	a, b, c := f.put("a"), f.put("b"), f.put("c")
@@ -348,7 +351,8 @@ func TestNumbers(t *testing.T) {
 	f.answer(ma, 0, protocol.StatusOK, written(6))
 	require.True(t, a.waiter.done())
 
-	// The connection is lost: the rest is sent again under the same numbers, oldest first; a write whose caller has gone is not.
+	// The connection is lost. The other writes are sent again with the same numbers, oldest first; a write whose
+	// caller has left is not.
 	e := f.put("e")
 	me := f.request(protocol.OpPut)
 	f.e.withdraw([]*call{d}, errTest)
@@ -370,13 +374,13 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, f.write(me).Number, f.write(again2).Number)
 	ml := f.request(protocol.OpPut)
 	require.EqualValues(t, 6, f.write(ml).Number, "numbers are given at the first send")
-	f.answer(mc, 0, protocol.StatusOK, written(7)) // of the first try's id, which is nobody's by now
+	f.answer(mc, 0, protocol.StatusOK, written(7)) // the ID of the first try, which belongs to no request any more
 	require.False(t, c.waiter.done())
 	f.answer(again, 0, protocol.StatusUnknownOutcome, nil)
 	require.ErrorIs(t, c.err, ErrUnknownOutcome)
 
-	// The second try is refused, so it was not applied. The first one may have been, by another primary: the number stays (see
-	// TestNumberStaysAfterRetry for a write that was sent once).
+	// The second try is refused, so it was not applied. The first try may have been, by another primary: the number
+	// stays (see TestNumberStaysAfterRetry for a write that was sent once).
 	f.answer(again2, 0, protocol.StatusUnavailable, written(0))
 	require.False(t, e.waiter.done())
 	f.e.start(&call{op: protocol.OpMap, shard: f.s, body: []byte{}, internal: func(*engine, *call, wire.Message) {}})
@@ -394,7 +398,7 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, f.e.numbers.next, f.e.numbers.oldest)
 }
 
-// TestWindow fills the window of numbers behind one write without an answer.
+// TestWindow fills the window of numbers that begins with a write without an answer.
 func TestWindow(t *testing.T) {
 	f := newBench(t)
 	f.put("first")
@@ -414,8 +418,8 @@ func TestWindow(t *testing.T) {
 	require.EqualValues(t, protocol.Window+1, f.write(f.request(protocol.OpPut)).Number)
 }
 
-// TestNumberStaysAfterRetry: a shard that says that it has not applied a write says nothing of what another primary has done with an earlier
-// try. The number stays, as it is all that tells the two tries from two writes.
+// TestNumberStaysAfterRetry: a shard that answers that it has not applied a write does not know what another primary
+// has done with an earlier try. The number stays: only the number shows that the two tries are one write.
 func TestNumberStaysAfterRetry(t *testing.T) {
 	f := newBench(t)
 	number := func(m wire.Message) uint64 {
@@ -449,8 +453,8 @@ func TestNumberStaysAfterRetry(t *testing.T) {
 	require.NoError(t, c.err)
 }
 
-// TestMovedFreesTheNumber: a shard that says that a key has moved has not applied the write, in any try, and never will. So the write goes to the
-// new owner with a new number, once the map tells which one that is.
+// TestMovedFreesTheNumber: a shard that answers that a key has moved has not applied any try of the write, and never
+// will. So the write goes to the new owner with a new number, once the map names that owner.
 func TestMovedFreesTheNumber(t *testing.T) {
 	f := newBench(t)
 	c := f.put("key")
@@ -462,7 +466,7 @@ func TestMovedFreesTheNumber(t *testing.T) {
 	require.Equal(t, f.write(first).Number, f.write(again).Number)
 	f.answer(again, 0, protocol.StatusMoved, written(0))
 	require.False(t, c.waiter.done())
-	ask := f.request(protocol.OpMap) // of the shard that knows
+	ask := f.request(protocol.OpMap) // asks the shard that has answered
 	m := protocol.Map{Version: 2, Seed: 5, Shards: []protocol.Place{{Shard: 0, Addrs: []string{"x:y"}}, {Shard: 1, Addrs: []string{"x:z"}}}}
 	m.Moving = circle.Assignment{Shards: []uint32{0}, Next: []uint32{1}, Moved: []circle.Pair{{From: 0, To: 1}}}
 	f.answer(ask, 0, protocol.StatusOK, m.AppendBody(nil))
@@ -484,7 +488,8 @@ func TestMovedFreesTheNumber(t *testing.T) {
 	require.Equal(t, []*shard{other}, f.e.shards)
 }
 
-// TestSilentShard: a process that was stopped ends no connection; what it owes is sent to whoever serves the shard by then.
+// TestSilentShard: a process that was stopped ends no connection. The client sends the requests without an answer to
+// the node that serves the shard by then.
 func TestSilentShard(t *testing.T) {
 	f := newBench(t)
 	f.mono = time.Second

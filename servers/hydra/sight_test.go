@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSightsUnderFire has goroutines make GETs themselves while connections end and the machine seems to be suspended: none brings a value that is older
-// than the last one whose write was acknowledged before the GET. At last the client is closed under them.
+// TestSightsUnderFire has goroutines make GETs themselves while connections end and the machine seems to be
+// suspended. No GET returns a value older than the last one whose write was acknowledged before the GET. At the end
+// the client is closed while they run.
 func TestSightsUnderFire(t *testing.T) {
 	k := newCluster(t, 1, nil)
 	key := []byte("key")
@@ -67,7 +68,7 @@ func TestSightsUnderFire(t *testing.T) {
 				}
 			})
 		case 4:
-			k.c.e.clock.jumps.Add(1) // as any goroutine's look does that finds one
+			k.c.e.clock.jumps.Add(1) // as by any goroutine that reads the clock and finds a jump
 		}
 		if err := write(); err != nil && !errors.Is(err, ErrUnknownOutcome) {
 			require.NoError(t, err)
@@ -77,7 +78,8 @@ func TestSightsUnderFire(t *testing.T) {
 	require.NoError(t, k.c.Close())
 }
 
-// TestNoTickBehindClose: a caller that has made its GET before Close, and finds a Tick due behind it, dials nobody.
+// TestNoTickBehindClose: a caller that has made its GET before Close, and finds after it that a Tick is due, dials no
+// node.
 func TestNoTickBehindClose(t *testing.T) {
 	c := newClient(nil)
 	c.e.setMap(protocol.Map{Version: 1, Seed: 5, Shards: []protocol.Place{{Shard: 0, Addrs: []string{"x:y"}}}})
@@ -86,13 +88,14 @@ func TestNoTickBehindClose(t *testing.T) {
 	require.Zero(t, c.e.shards[0].dials)
 }
 
-// TestReadDoneBeforeSleep has a Read complete between a driver's last Step and its sleep: the GET ends all the same, and its place is free again.
+// TestReadDoneBeforeSleep completes a Read between the last Step of a driver and its sleep: the GET ends all the
+// same, and its place is free again.
 func TestReadDoneBeforeSleep(t *testing.T) {
 	k := newCluster(t, 1, nil)
 	key := []byte("key")
 	_, err := k.c.Put(k.ctx, key, []byte("value"))
 	require.NoError(t, err)
-	for range 3 { // the pointer, and the key of its extent
+	for range 3 { // brings the pointer, and the key of its extent
 		_, err = k.c.Get(k.ctx, key)
 		require.NoError(t, err)
 	}

@@ -18,8 +18,9 @@ import (
 
 var syncedPuts = flag.Int("hydra.synced", 0, "goroutines of TestSyncedPuts that put at the same time; 0: it is not run, as it needs the machine for itself")
 
-// TestSyncedPuts has goroutines put, each one key at a time, into a node in sync mode by function calls, by messages, and into a database of the engine by Durable
-// transactions, by turns. The node's are not to wait longer than those: p99 at most that of Durable.
+// TestSyncedPuts has goroutines put, each in one key at a time, by turns into a node in sync mode by function calls,
+// into it by messages, and into a database of the engine by Durable transactions. Puts into the node must not wait
+// longer than the transactions: their p99 is at most that of the transactions.
 func TestSyncedPuts(t *testing.T) {
 	n := *syncedPuts
 	if n == 0 {

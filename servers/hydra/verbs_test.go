@@ -27,15 +27,15 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// The node of TestVerbs is a process of its own, which is told its address by this variable of the environment.
+// verbsNode is the environment variable that gives the node of TestVerbs, a process of its own, its address.
 const verbsNode = "VERBS_NODE"
 
 func verbsOptions() verbs.Options {
 	return verbs.Options{Provider: os.Getenv("VERBS_PROVIDER"), Addr: os.Getenv("VERBS_ADDR")}
 }
 
-// TestVerbs has a client and a node in two processes on an RDMA device: GETs and PUTs by message, and GETs by one-sided Reads, which succeed while
-// the node's process is stopped.
+// TestVerbs has a client and a node in two processes on an RDMA device: GETs and PUTs by message, and GETs by
+// one-sided Reads, which succeed while the node's process is stopped.
 func TestVerbs(t *testing.T) {
 	if addr := os.Getenv(verbsNode); addr != "" {
 		serveVerbs(t, addr)
@@ -123,7 +123,7 @@ func TestVerbs(t *testing.T) {
 	assert.Greater(t, reads, 2*messages)
 	assert.Less(t, read, message/2, "the node's processor time for a GET")
 
-	// Tenure ends a second after the node has said so last; a part of that is enough.
+	// Tenure ends a second after the node has last granted it; a part of that is enough.
 	get(oneSided)(1)
 	require.NoError(t, node.Process.Signal(syscall.SIGSTOP))
 	before = oneSided.Stats()

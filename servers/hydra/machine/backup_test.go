@@ -14,8 +14,9 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// TestBackup: what was acknowledged before a backup of a cluster's shards is in the cluster that begins with it. What came later is not there. The terms
-// of the new cluster are above those of the old one, which may have gone on.
+// TestBackup: a cluster that begins with a backup of another cluster's shards has everything that was acknowledged
+// before the backup, and nothing that came later. The terms of the new cluster are above those of the old one, which
+// may have gone on.
 func TestBackup(t *testing.T) {
 	for _, d := range []shard.Durability{shard.Async, shard.Sync} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestBackup(t *testing.T) {
 				require.NoError(t, err)
 			}
 			if d == shard.Async {
-				time.Sleep(time.Second) // the file is so far behind at most
+				time.Sleep(time.Second) // the file lags by at most that much
 			}
 			to := t.TempDir() + "/backup"
 			require.NoError(t, RestoreNode(to, c.dirs["a"]))
@@ -68,7 +69,7 @@ func TestBackup(t *testing.T) {
 			next := newTestCluster(t, d)
 			next.mem = cluster.NewMemory()
 			next.dirs["n"] = to
-			n := next.start("n") // the directory says how many shards there are, and how keys are hashed
+			n := next.start("n") // the directory says how many shards there are and how keys are hashed
 			m := next.start("m")
 			level(n, m)
 			y := next.client("m", "n")

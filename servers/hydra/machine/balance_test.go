@@ -19,8 +19,8 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// memoryDir returns a directory whose files are in memory, where there are such directories: a disk that takes seconds for a sync makes clients
-// wait whatever the nodes do.
+// memoryDir returns a directory whose files are in memory, on systems that have one. On a disk that takes seconds for
+// a sync clients wait whatever the nodes do.
 func memoryDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "machine")
 	if err != nil {
@@ -30,7 +30,7 @@ func memoryDir(t *testing.T) string {
 	return dir
 }
 
-// counters are goroutines that count, each in a key of its own, and look at what they have counted.
+// counters are goroutines that count, each in a key of its own, and read what they have counted.
 type counters struct {
 	t       *testing.T
 	done    sync.WaitGroup
@@ -65,7 +65,8 @@ func count(t *testing.T, x *hydra.Client) *counters {
 	return c
 }
 
-// waited returns the longest time that a write has taken since the last call, and how many there were.
+// waited returns the longest time that a write has taken since the last call of waited, and the number of writes in
+// that time.
 func (c *counters) waited() (longest time.Duration, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +80,8 @@ func (c *counters) end() {
 	c.done.Wait()
 }
 
-// primaryOf returns the node that serves shard 0 in the term of the newest record that a node knows, "" if none does, and that record.
+// primaryOf returns the node that serves shard 0 in the term of the newest record that a node knows, "" if no node
+// does, and that record.
 func primaryOf(nodes map[string]*Node) (primary string, rec replica.Record) {
 	for _, n := range nodes {
 		if r := n.members.Record(0); r.Revision > rec.Revision {
@@ -94,8 +96,8 @@ func primaryOf(nodes map[string]*Node) (primary string, rec replica.Record) {
 	return primary, rec
 }
 
-// TestDrain: a node that serves is drained, and one that is about to end leaves, while clients write. Nothing is lost, and the reigns are handed
-// over: nobody waits as long as a failover takes.
+// TestDrain: a node that serves is drained, and a node that is about to end leaves, while clients write. Nothing is
+// lost. The reigns are handed over, so no client waits as long as a failover takes.
 func TestDrain(t *testing.T) {
 	for _, d := range []shard.Durability{shard.Memory, shard.Async, shard.Sync} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -151,7 +153,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestClientFindsWhoCameLater: a client whose only node serves nothing, and knew nobody else when it was asked, finds the node that came later.
+// TestClientFindsWhoCameLater: a client knows one node, which serves nothing and knew no other node when it was
+// asked. The client finds the node that came later.
 func TestClientFindsWhoCameLater(t *testing.T) {
 	c := newTestCluster(t, shard.Memory)
 	require.NoError(t, membership.Drain(t.Context(), c.mem, "a", true))
@@ -174,7 +177,7 @@ func TestClientFindsWhoCameLater(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-// TestAllLeave: nodes that are ended at the same time do not wait for each other.
+// TestAllLeave: nodes that end at the same time do not wait for each other.
 func TestAllLeave(t *testing.T) {
 	c := newTestCluster(t, shard.Memory)
 	nodes := map[string]*Node{"a": c.start("a"), "b": c.start("b"), "c": c.start("c")}

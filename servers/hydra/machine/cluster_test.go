@@ -20,7 +20,7 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// A testCluster is nodes of one process, over mem.
+// A testCluster has several nodes in one process, which reach each other over package mem.
 type testCluster struct {
 	t    *testing.T
 	net  *mem.Network
@@ -36,7 +36,7 @@ func newTestCluster(t *testing.T, d shard.Durability) *testCluster {
 	return c
 }
 
-// start starts a node, or starts it again.
+// start starts a node, for the first time or again.
 func (c *testCluster) start(name string) *Node {
 	o := c.o
 	if o.Durability != shard.Memory {
@@ -76,7 +76,8 @@ func inSync(nodes ...*Node) (primary *Node, members int) {
 	return nil, 0
 }
 
-// TestCluster fails a primary over while clients write, takes it in again, and finds all that was acknowledged, once.
+// TestCluster fails a primary over while clients write, takes it in again, and finds everything that was
+// acknowledged, once.
 func TestCluster(t *testing.T) {
 	for _, d := range []shard.Durability{shard.Memory, shard.Async, shard.Sync} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -144,7 +145,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestClusterIsStartedAgain stops all nodes in order and starts them: what their files have is served again, by whoever has the most.
+// TestClusterIsStartedAgain stops all nodes in order and starts them: the node whose file has the most serves what
+// the files have.
 func TestClusterIsStartedAgain(t *testing.T) {
 	for _, d := range []shard.Durability{shard.Async, shard.Sync} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -174,8 +176,9 @@ func TestClusterIsStartedAgain(t *testing.T) {
 	}
 }
 
-// TestStopWithoutSuccessor: a leader has told a secondary to stop and is gone before it made the next record. Another one finishes that: else nothing would be
-// committed any more, as the secondary follows nobody in this term and answers all the same.
+// TestStopWithoutSuccessor: a leader has told a secondary to stop, and ends before it has made the next record.
+// Another leader makes that record. Otherwise nothing would be committed any more: the secondary follows no primary
+// in this term, and still answers.
 func TestStopWithoutSuccessor(t *testing.T) {
 	c := newTestCluster(t, shard.Memory)
 	nodes := map[string]*Node{"a": c.start("a"), "b": c.start("b"), "c": c.start("c")}
@@ -195,7 +198,7 @@ func TestStopWithoutSuccessor(t *testing.T) {
 	}
 }
 
-// TestRecover: a node goes on with what it has once its user says so, and not while somebody runs who has more.
+// TestRecover: a node goes on with its own copy once its user says so, but not while a node runs that has more.
 func TestRecover(t *testing.T) {
 	c := newTestCluster(t, shard.Async)
 	a, b := c.start("a"), c.start("b")
@@ -229,7 +232,7 @@ func TestRecover(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestClusterOptions: what is wrong is said at the start.
+// TestClusterOptions: wrong options are reported at the start.
 func TestClusterOptions(t *testing.T) {
 	c := newTestCluster(t, shard.Memory)
 	n := c.start("a")

@@ -13,7 +13,8 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// TestIdle: a node without work, with a connection, a file and items that expire later, takes next to no processor time.
+// TestIdle: a node without work, with a connection, a file and items that expire later, takes hardly any processor
+// time.
 func TestIdle(t *testing.T) {
 	net := mem.NewNetwork()
 	n := open(t, net, Options{Dir: t.TempDir(), Durability: shard.Async})
@@ -31,7 +32,7 @@ func TestIdle(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond) // the file is synced
 	share := 1.0
-	for range 3 { // other tests' garbage may be collected meanwhile
+	for range 3 { // the garbage of other tests may be collected meanwhile
 		before := used()
 		time.Sleep(time.Second)
 		share = min(share, (used() - before).Seconds())

@@ -31,20 +31,21 @@ var (
 )
 
 const (
-	killChild   = "FLASHDBM_KILL_CHILD" // what the child does: load or dump
+	killChild   = "FLASHDBM_KILL_CHILD" // the task of the child: load or dump
 	killClients = 4
 	killKeys    = 20
 )
 
-// The work of a client is a list without end: change i adds one to the client's counter if i is even, else sets one of its keys to i. A
-// client begins a change when the last one has been answered, so what a file has of them is the first P, whatever P is.
+// The work of a client is an endless list of changes: change i adds one to the client's counter if i is even, and
+// sets one of its keys to i otherwise. A client begins a change when the last one has been answered. So a file has
+// the first P changes of the list, for some P.
 
 func killKey(client, i int) string { return fmt.Sprintf("key-%d-%d", client, i/2%killKeys) }
 func killCounter(c int) string     { return fmt.Sprintf("counter-%d", c) }
 
-// TestKill kills a node's process in the middle of its work, again and again on the same directory, and looks what the file has: in sync mode
-// all that was acknowledged, in async mode a prefix, in memory mode nothing; and no change twice. What was acknowledged is known outside
-// of the process, from its output.
+// TestKill kills a node's process in the middle of its work, again and again on the same directory, and checks what
+// the file has: in sync mode everything that was acknowledged, in async mode a prefix, in memory mode nothing; and no
+// change twice. The test knows what was acknowledged from the output of the process.
 func TestKill(t *testing.T) {
 	if os.Getenv(killChild) != "" {
 		killChildMain(t)
@@ -57,7 +58,7 @@ func TestKill(t *testing.T) {
 			}
 			t.Parallel()
 			dir := t.TempDir()
-			done := [killClients]int{} // changes that the file has
+			done := [killClients]int{} // number of changes that the file has
 			acknowledged, lost := 0, 0
 			for round := range *killRounds {
 				r := rand.New(rand.NewPCG(*killSeed+uint64(round), uint64(mode)))
@@ -148,7 +149,8 @@ func killDump(t *testing.T, dir string, mode shard.Durability) (f killFound) {
 	return f
 }
 
-// prefix returns how many changes of the client make what was found, most at most; ok is false if no number of them does.
+// prefix returns a number of changes of the client, at most most, that produce what was found. ok is false if there
+// is no such number.
 func (f *killFound) prefix(c, most int) (p int, ok bool) {
 	for p := max(0, 2*f.counter[c]-1); p <= min(most, 2*f.counter[c]+1); p++ {
 		var keys [killKeys]int
@@ -207,8 +209,8 @@ func killChildMain(t *testing.T) {
 	wait.Wait()
 }
 
-// killLoad makes changes and tells of each that was acknowledged, until it is killed. Now and then it loses its connection and tries a change
-// again on a new one.
+// killLoad makes changes, and prints each one that was acknowledged, until it is killed. Sometimes it loses its
+// connection and repeats a change on a new connection.
 func killLoad(t *testing.T, net *mem.Network, id, i int) {
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(id)))
 	clientID := r.Uint64()
@@ -246,7 +248,7 @@ func killLocal(t *testing.T, c *hydra.Client, id, i int) {
 	}
 }
 
-// send puts a request on its way and does not wait for the answer.
+// send sends a request and does not wait for the answer.
 func (c *client) send(q protocol.Request) {
 	c.request++
 	b, err := c.c.Begin(q.BodySize())

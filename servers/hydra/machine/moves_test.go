@@ -76,8 +76,8 @@ func (c *adders) end() {
 	}
 }
 
-// TestShardsComeAndGo has shards come and go while clients count: no operation fails, every record is found once by a scan, and the old owners
-// drop what they had. Shards without keys are closed, and their files are deleted.
+// TestShardsComeAndGo adds and removes shards while clients count. No operation fails, a scan finds every record
+// once, and the old owners drop what they had. Shards without keys are closed, and their files are deleted.
 func TestShardsComeAndGo(t *testing.T) {
 	for _, d := range []shard.Durability{shard.Memory, shard.Async, shard.Sync} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestShardsComeAndGo(t *testing.T) {
 				assert.Equal(t, []string{filepath.Join(dir, "shard-0.fdbm"), filepath.Join(dir, "shard-3.fdbm")}, files)
 				os.WriteFile(filepath.Join(dir, "shard-2.fdbm"), []byte("of a shard that was retired while the node was away"), 0o600)
 			}
-			c.start("a") // with the shards that there are now
+			c.start("a") // with the shards of that moment
 			c.start("b")
 			y := c.client("a", "b")
 			for i := range records {
