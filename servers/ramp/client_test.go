@@ -103,7 +103,8 @@ func TestPutAndGet(t *testing.T) {
 	}
 }
 
-// TestAtomic: clients of all kinds write and read the same few keys, and never see a transaction in part, nor less than what was acknowledged before.
+// TestAtomic: clients of all kinds write and read the same few keys. They never see a transaction in part, nor an
+// older version than one that was acknowledged before.
 func TestAtomic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -204,7 +205,8 @@ func stress(t *testing.T, d time.Duration, clients []stressed, puts, gets, bad *
 	wait.Wait()
 }
 
-// TestUncontrolled: without RAMP the same check finds transactions that were seen in part, so it would find them above.
+// TestUncontrolled: without RAMP the same check finds transactions that were seen in part. So it would find them in
+// TestAtomic.
 func TestUncontrolled(t *testing.T) {
 	_, net := open(t, machine.Options{Partitions: 3})
 	o := ramp.Options{Algorithm: ramp.Uncontrolled}
@@ -219,8 +221,8 @@ func TestUncontrolled(t *testing.T) {
 	require.Positive(t, bad.Load())
 }
 
-// TestLargerThanMemory: a table has more than twice the memory of its partitions. Transactions of some keys work, and so does a read of all at once: its client asks for
-// parts.
+// TestLargerThanMemory: a table has more than twice the memory of its partitions. Transactions of some keys work, and
+// so does a read of all keys at once, which its client divides into parts.
 func TestLargerThanMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -233,7 +235,7 @@ func TestLargerThanMemory(t *testing.T) {
 		keys = append(keys, fmt.Appendf(nil, "key-%d", i))
 	}
 	value := func(i, round int) []byte { return bytes.Repeat([]byte{byte(i), byte(round)}, 6000) }
-	last := func(i int) int { return max(0, 1-i/16) } // the second round writes 16 keys anew
+	last := func(i int) int { return max(0, 1-i/16) } // the second round writes 16 keys again
 	for round := range 2 {
 		for i := 0; i < len(keys) && last(i) >= round; i += 4 {
 			var pairs []ramp.Pair
@@ -245,7 +247,7 @@ func TestLargerThanMemory(t *testing.T) {
 				if err == nil {
 					break
 				}
-				require.ErrorIs(t, err, ramp.ErrFull) // until versions that were overtaken are dropped, and the file has the others
+				require.ErrorIs(t, err, ramp.ErrFull) // until overtaken versions are dropped, and the file has the others
 				time.Sleep(20 * time.Millisecond)
 			}
 		}
@@ -274,8 +276,8 @@ func TestLargerThanMemory(t *testing.T) {
 	t.Logf("%d evictions, %d fetches", evictions, fetches)
 }
 
-// TestSecondAddress: the first address is of another fabric and does not answer. The client uses the second one, and connects to it again when the connection was
-// lost.
+// TestSecondAddress: the first address is of another fabric and does not answer. The client uses the second address,
+// and connects to it again after the connection was lost.
 func TestSecondAddress(t *testing.T) {
 	dir := t.TempDir()
 	net := mem.NewNetwork()

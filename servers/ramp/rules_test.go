@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A stub is a connection to a partition, and its memory, that a test plays.
+// A stub is a connection to a partition, and the partition's memory, both controlled by a test.
 type stub struct {
 	sent  []wire.Message
 	in    []wire.Message
@@ -44,8 +44,8 @@ func (s *stub) Reads(_ fabric.Region, ops []wire.ReadOp) (int, error) {
 	return len(ops), nil
 }
 
-// TestReads: a slot is Read while the tenure lasts and the machine was not suspended; what is torn is Read twice more, then asked for; another key's slot is
-// asked for at once.
+// TestReads: a slot is Read while the tenure lasts and the machine was not suspended. A torn slot is Read twice more
+// and then requested by message; a slot of another key is requested at once.
 func TestReads(t *testing.T) {
 	now, wall := int64(0), uint64(1_700_000_000_000)
 	pass := func(d time.Duration) { now, wall = now+int64(d), wall+uint64(d.Milliseconds()) }
@@ -70,7 +70,7 @@ func TestReads(t *testing.T) {
 	}
 	m := protocol.MakeMeta(protocol.KindHashes, 1, []uint64{circle.Hash(3, key)})
 	content := m.AppendContent(nil, []byte("value"))
-	answer := func() { // to all that was sent
+	answer := func() { // to all requests that were sent
 		for _, q := range s.sent {
 			h := q.Header
 			var body []byte
@@ -93,7 +93,7 @@ func TestReads(t *testing.T) {
 	require.Equal(t, []Value{{Value: []byte("value"), Found: true, TS: 5}}, got)
 	answer() // the extent
 
-	place := func(k string, whole bool) { // what the next Read brings
+	place := func(k string, whole bool) { // sets what the next Read brings
 		b := land.region.Bytes()[s.reads[len(s.reads)-1]*landingSize:]
 		n := guard.Size(len(k), len(content))
 		g := guard.Build(b[:n], &guard.Item{Version: 9, Key: []byte(k), Value: content})
@@ -128,7 +128,7 @@ func TestReads(t *testing.T) {
 	answer()
 
 	reads := len(s.reads)
-	pass(985 * time.Millisecond) // the tenure counts from when the request was sent, less what clocks may differ in rate
+	pass(985 * time.Millisecond) // the tenure counts from the time when the request was sent, less the difference that the rates of clocks may have
 	get()
 	require.Len(t, s.reads, reads)
 	require.Len(t, s.sent, 1, "the tenure is over")
@@ -154,8 +154,8 @@ func TestReads(t *testing.T) {
 	require.Len(t, s.sent, 1)
 }
 
-// TestReadOfLastLife: a Read brings what the last life of a partition has shown, and the next life of another one answers: what the copy is a part of may be
-// lost there, so the transaction begins anew.
+// TestReadOfLastLife: a Read brings what the last life of a partition has shown, and the next life of another
+// partition answers. The transaction of the copy may be lost there, so the reader begins anew.
 func TestReadOfLastLife(t *testing.T) {
 	now, wall := int64(1), uint64(1_700_000_000_000)
 	e := newEngine(Fast, 1, func() (int64, uint64) { return now, wall })
@@ -194,7 +194,7 @@ func TestReadOfLastLife(t *testing.T) {
 	n := guard.Size(1, len(content))
 	guard.Show(b[:n], guard.Build(b[:n], &guard.Item{Version: 9, Key: keys[0], Value: content}))
 	e.readDone(land, stubs[0].reads[0], nil)
-	now += int64(1200 * time.Millisecond) // no new life answers before
+	now += int64(1200 * time.Millisecond) // no new life answers earlier
 	e.step()
 	g := protocol.Got{Term: 8, Versions: []protocol.Version{{State: protocol.StateNever}}}
 	stubs[1].in = append(stubs[1].in, wire.Message{Header: stubs[1].sent[0].Header, Body: g.AppendBody(nil)})
@@ -299,8 +299,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// TestAbandonedIsNotSent: what a call that has ended had not sent yet, or sent over a connection that was lost, is not sent any more: the caller has other
-// keys and values in its memory by then.
+// TestAbandonedIsNotSent: after a call has ended, requests of it that were not sent yet, or were sent over a lost
+// connection, are not sent any more: the caller may have other keys and values in that memory.
 func TestAbandonedIsNotSent(t *testing.T) {
 	now := int64(1)
 	e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 + uint64(now/1e6) })
@@ -343,7 +343,8 @@ func TestAbandonedIsNotSent(t *testing.T) {
 	require.Empty(t, second.sent)
 }
 
-// TestSilentPartition: a process that was stopped ends no connection. What it owes is sent to whoever serves the partition by then, if another node may.
+// TestSilentPartition: a process that was stopped ends no connection. The client sends the requests without an answer
+// to the node that serves the partition by then, if another node may serve it.
 func TestSilentPartition(t *testing.T) {
 	for _, replicas := range []bool{true, false} {
 		now := int64(1)
@@ -376,8 +377,8 @@ func TestSilentPartition(t *testing.T) {
 	}
 }
 
-// TestSentAgainAndRefused: a PREPARE whose connection was lost may have been served, and forgotten since. When it is sent again and refused, for whatever reason,
-// nobody knows whether the transaction was written.
+// TestSentAgainAndRefused: a PREPARE whose connection was lost may have been served, and forgotten since. If it is
+// sent again and refused, for whatever reason, it is unknown whether the transaction was written.
 func TestSentAgainAndRefused(t *testing.T) {
 	for _, status := range []protocol.Status{protocol.StatusFull, protocol.StatusUnavailable, protocol.StatusRefused, protocol.StatusClock} {
 		for _, lost := range []bool{false, true} {
@@ -411,7 +412,7 @@ func TestSentAgainAndRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedAgain: a transaction that is refused again and again is tried at once a few times, then with pauses.
+// TestRefusedAgain: a transaction that is refused repeatedly is tried again at once a few times, then after pauses.
 func TestRefusedAgain(t *testing.T) {
 	now := int64(1)
 	e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 })
@@ -462,7 +463,8 @@ func TestLocalRefused(t *testing.T) {
 	require.Less(t, h.prepares, 1000)
 }
 
-// TestOmitted: a value for which an answer has no room is asked for again as it was asked for first: the same transactions.
+// TestOmitted: a value for which an answer has no room is requested again with the same transactions as the first
+// time.
 func TestOmitted(t *testing.T) {
 	e := newEngine(Small, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })
 	e.setTable(3, 1)
@@ -493,9 +495,10 @@ func TestOmitted(t *testing.T) {
 	require.Equal(t, Timestamp(5), got[1].TS)
 }
 
-// TestForgottenSinceTheFirstRound: between the two rounds of a read a key is removed, and the remove forgotten. What the first round has told of the key is not what
-// the reader returns: it lacks the value (Small), or what a transaction wrote that the reader sees another part of. It begins anew. Where the remove was
-// forgotten before the first round, or says nothing of these transactions, the first round counts.
+// TestForgottenSinceTheFirstRound: between the two rounds of a read a key is removed, and the remove is forgotten.
+// The reader must not return what the first round has told of the key: that lacks the value (Small), or lacks a
+// version that a transaction wrote of which the reader sees another part. So the reader begins anew. If the remove
+// was forgotten before the first round, or does not concern these transactions, the result of the first round counts.
 func TestForgottenSinceTheFirstRound(t *testing.T) {
 	keys := [][]byte{[]byte("a"), []byte("b")}
 	bare, bloom := (&protocol.Meta{Client: 8}).AppendContent(nil, nil), protocol.MakeMeta(protocol.KindBloom, 8, protocol.SortHashes([]uint64{circle.Hash(3, keys[0]), circle.Hash(3, keys[1])}))
@@ -507,7 +510,7 @@ func TestForgottenSinceTheFirstRound(t *testing.T) {
 	for _, c := range []struct {
 		what          string
 		alg           Algorithm
-		first, second protocol.Version // of a; b was written at 20
+		first, second protocol.Version // of key a; key b was written at 20
 		anew          bool
 	}{
 		{"its value never came", Small, found(10, bare), never(30), true},
@@ -550,7 +553,8 @@ func TestForgottenSinceTheFirstRound(t *testing.T) {
 	}
 }
 
-// TestRemoveHasSiblings: a version that removes a key says what else its transaction wrote, and the reader asks for that.
+// TestRemoveHasSiblings: a version that removes a key names the other keys of its transaction, and the reader
+// requests these.
 func TestRemoveHasSiblings(t *testing.T) {
 	e := newEngine(Fast, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })
 	e.setTable(3, 1)
@@ -587,7 +591,8 @@ func TestRemoveHasSiblings(t *testing.T) {
 	require.Equal(t, []Value{{TS: 9}, {Value: []byte("new"), Found: true, TS: 9}}, got)
 }
 
-// TestLocksAreLost: locks end with their connection, and what they have read counts within their partitions' tenure.
+// TestLocksAreLost: locks end with their connection. Values that were read under locks are valid within the tenure of
+// their partitions.
 func TestLocksAreLost(t *testing.T) {
 	now := int64(1)
 	e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 + uint64(now/1e6) })
@@ -628,7 +633,7 @@ func TestLocksAreLost(t *testing.T) {
 		}
 		answer(i, m, g.AppendBody(nil))
 	}
-	released := func() { // all locks, before the first one is asked for again
+	released := func() { // all locks, before the first one is requested again
 		for _, x := range stubs {
 			require.NotEmpty(t, x.sent)
 			require.Equal(t, protocol.OpUnlock, protocol.Op(x.sent[0].Op), "a partition hands over when nobody has a lock")
@@ -654,7 +659,7 @@ func TestLocksAreLost(t *testing.T) {
 	lock(0)
 	e.lost(e.links[1], errSilent)
 	attach(1)
-	lock(0) // from the first one on: it has waited for the other ones
+	lock(0) // locking begins again with the first lock, which has waited for the others
 	lock(1)
 	require.Equal(t, 1, reads)
 	sent(0, protocol.OpUnlock)

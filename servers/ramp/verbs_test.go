@@ -25,7 +25,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// The node of TestVerbs is a process of its own, which is told its address by this variable of the environment.
+// verbsNode is the environment variable that gives the node of TestVerbs, a process of its own, its address.
 const verbsNode = "VERBS_NODE"
 
 func openVerbs(t *testing.T) fabric.Domain {
@@ -111,7 +111,7 @@ func TestVerbs(t *testing.T) {
 	if !d.Caps().OneSided {
 		return
 	}
-	read(reads, "value 2") // tenure ends a second after the node has said so last; a part of that is enough
+	read(reads, "value 2") // tenure ends a second after the node has last granted it; a part of that is enough
 	require.NoError(t, node.Process.Signal(syscall.SIGSTOP))
 	before, count := reads.Stats(), 0
 	for began := time.Now(); time.Since(began) < 200*time.Millisecond; count++ {

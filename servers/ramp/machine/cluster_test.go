@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A testTable is nodes of one process, over mem.
+// A testTable has several nodes in one process, which reach each other over package mem.
 type testTable struct {
 	t    *testing.T
 	net  *mem.Network
@@ -53,7 +53,7 @@ func (c *testTable) options(name string) machine.Options {
 	}
 }
 
-// start starts a node, or starts it again.
+// start starts a node, for the first time or again.
 func (c *testTable) start(name string) *machine.Node {
 	n, err := machine.Open(c.options(name))
 	require.NoError(c.t, err)
@@ -77,7 +77,7 @@ func (c *testTable) client(a ramp.Algorithm, names ...string) *ramp.Client {
 	return x
 }
 
-// level reports whether every partition has a primary among the nodes, and all of them in its set.
+// level reports whether every partition has a primary among the nodes and all nodes in its set.
 func level(nodes map[string]*machine.Node) bool {
 	whole := 0
 	for _, n := range nodes {
@@ -100,7 +100,7 @@ func primaryOf(nodes map[string]*machine.Node, number int) string {
 	return ""
 }
 
-// tableWork writes and reads the same few keys, and looks what is wrong. A value names the keys of its transaction.
+// tableWork writes and reads the same few keys, and checks what it reads. A value names the keys of its transaction.
 type tableWork struct {
 	t     *testing.T
 	stop  atomic.Bool
@@ -183,8 +183,8 @@ func (w *tableWork) end() {
 	w.done.Wait()
 }
 
-// TestNodes fails primaries over while clients write and read, and takes them in again: no transaction is seen in part, nothing that was acknowledged is
-// lost, and nothing stays prepared.
+// TestNodes fails primaries over while clients write and read, and takes them in again. No transaction is seen in
+// part, nothing that was acknowledged is lost, and nothing stays prepared.
 func TestNodes(t *testing.T) {
 	c := newTestTable(t)
 	nodes := map[string]*machine.Node{}
@@ -228,7 +228,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestNodeIsDrained: a node that serves is drained, and ends; whoever writes meanwhile does not wait for long.
+// TestNodeIsDrained: a node that serves is drained, and ends; clients that write meanwhile do not wait for long.
 func TestNodeIsDrained(t *testing.T) {
 	c := newTestTable(t)
 	nodes := map[string]*machine.Node{"a": c.start("a"), "b": c.start("b"), "c": c.start("c")}
@@ -252,7 +252,7 @@ func TestNodeIsDrained(t *testing.T) {
 	}
 }
 
-// TestNodesAreStartedAgain: all nodes end, and one that comes back has all.
+// TestNodesAreStartedAgain: all nodes end, and one node that comes back has everything.
 func TestNodesAreStartedAgain(t *testing.T) {
 	c := newTestTable(t)
 	nodes := map[string]*machine.Node{"a": c.start("a"), "b": c.start("b")}
@@ -279,7 +279,8 @@ func TestNodesAreStartedAgain(t *testing.T) {
 	c.stop("a", a)
 }
 
-// TestModes: without a sync for each transaction nothing is lost or seen in part either while a copy of each partition lives.
+// TestModes: without a sync for each transaction, too, nothing is lost or seen in part while a copy of each partition
+// lives.
 func TestModes(t *testing.T) {
 	for _, d := range []partition.Durability{partition.Memory, partition.Async} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -308,7 +309,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestPartitionsBeginAgainTogether: a partition that has lost all of its copies is not served before the others have ended, too. Then all go on with their files.
+// TestPartitionsBeginAgainTogether: a partition that has lost all of its copies is not served before the other
+// partitions have ended, too. Then all of them go on with their files.
 func TestPartitionsBeginAgainTogether(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -357,7 +359,7 @@ func TestPartitionsBeginAgainTogether(t *testing.T) {
 	}
 }
 
-// TestTableOptions: what is wrong is said at the start.
+// TestTableOptions: wrong options are reported at the start.
 func TestTableOptions(t *testing.T) {
 	c := newTestTable(t)
 	a := c.start("a")

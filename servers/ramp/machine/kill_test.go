@@ -32,16 +32,17 @@ var (
 )
 
 const (
-	killChild   = "FLASHDBM_KILL_CHILD" // what the child does: load or dump
+	killChild   = "FLASHDBM_KILL_CHILD" // the task of the child: load or dump
 	killWriters = 4
 	killKeys    = 5
 )
 
 func killKey(writer, i int) []byte { return fmt.Appendf(nil, "key-%d-%d", writer, i) }
 
-// TestKill kills a node's process in the middle of its work, again and again on the same directory. A writer's transaction n sets all its keys to n; it
-// begins n+1 when n was acknowledged. Afterwards all keys of a writer have the same number: in sync mode at least the last one that was
-// acknowledged, in async mode at least the one that an earlier life had found. And nothing stays prepared.
+// TestKill kills a node's process in the middle of its work, again and again on the same directory. A writer's
+// transaction n sets all keys of the writer to n; the writer begins n+1 when n was acknowledged. Afterwards all keys
+// of a writer have the same number: in sync mode at least the last one that was acknowledged, in async mode at least
+// the one that an earlier life had found. And nothing stays prepared.
 func TestKill(t *testing.T) {
 	if os.Getenv(killChild) != "" {
 		killChildMain(t)
@@ -84,7 +85,7 @@ func killCommand(t *testing.T, what, dir string, mode partition.Durability, foun
 	return cmd
 }
 
-// killOnce runs a node with its load, kills it, and returns the last transaction of each writer that was acknowledged.
+// killOnce runs a node with its load, kills it, and returns the last acknowledged transaction of each writer.
 func killOnce(t *testing.T, dir string, mode partition.Durability, found [killWriters]int, after time.Duration) (acks [killWriters]int) {
 	cmd := killCommand(t, "load", dir, mode, found)
 	out, err := cmd.StdoutPipe()
@@ -175,7 +176,8 @@ func killChildMain(t *testing.T) {
 	wait.Wait()
 }
 
-// killFound prints what each writer's keys have, once both kinds of clients have found all of them to be of one transaction.
+// killFound prints the number of each writer's keys, after both kinds of clients have found all keys of the writer to
+// be of one transaction.
 func killFound(t *testing.T, n *machine.Node, clients []writer) {
 	for w := range killWriters {
 		var keys [][]byte

@@ -38,14 +38,14 @@ var (
 )
 
 const (
-	soakChild   = "FLASHDBM_SOAK_CHILD" // what the child is: serve or orphan
+	soakChild   = "FLASHDBM_SOAK_CHILD" // the role of the child: serve or orphan
 	soakKeys    = 48
 	soakOrphans = 6 // clients of one process that dies between the phases
 )
 
 func soakKey(i int) []byte { return fmt.Appendf(nil, "key-%02d", i) }
 
-// soakValue names the keys of its transaction, by a bit for each.
+// soakValue returns a value with a bit for each key of its transaction.
 func soakPairs(r *rand.Rand) (chosen []int, pairs []ramp.Pair) {
 	chosen = r.Perm(soakKeys)[:1+r.IntN(8)]
 	bits := uint64(0)
@@ -58,9 +58,10 @@ func soakPairs(r *rand.Rand) (chosen []int, pairs []ramp.Pair) {
 	return chosen, pairs
 }
 
-// TestSoak has clients of all carriers write and read a few keys while the server's process is killed, processes of clients are killed between the phases of their
-// transactions, and connections are cut or stand still. Values name the keys of their transaction. Nothing is seen in part, nothing that was acknowledged
-// is lost (in async mode: nothing but the last moments before a kill), and nothing stays prepared.
+// TestSoak has clients of all carriers write and read a few keys. Meanwhile the server's process is killed, processes
+// of clients are killed between the phases of their transactions, and connections are cut or stand still. Values name
+// the keys of their transaction. No transaction is seen in part, nothing that was acknowledged is lost (in async
+// mode: except the last moments before a kill), and nothing stays prepared.
 func TestSoak(t *testing.T) {
 	switch os.Getenv(soakChild) {
 	case "serve":
@@ -75,7 +76,7 @@ func TestSoak(t *testing.T) {
 	}
 	for _, mode := range []partition.Durability{partition.Sync, partition.Async} {
 		t.Run(mode.String(), func(t *testing.T) {
-			if *soakTxns < 1000 { // a short run waits 20 seconds until nothing is kept any more, and does little else
+			if *soakTxns < 1000 { // a short run spends most of its time waiting, up to 20 seconds, until nothing is kept any more
 				t.Parallel()
 			}
 			s := &soak{t: t, mode: mode, dir: t.TempDir()}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withFile gives a bench a file, whose threads the test steps.
+// withFile gives a bench a file; the test steps the file's threads.
 func withFile(t *testing.T, mode Durability, inherited func(f store.VersionFile) store.Inherited) (b *bench, f store.VersionFile, st *store.Store) {
 	b = &bench{t: t, wall: someTime, mono: 1}
 	d := mem.NewNetwork().Open()
@@ -54,7 +54,7 @@ func withFile(t *testing.T, mode Durability, inherited func(f store.VersionFile)
 // sync has the store apply and sync everything.
 func (b *bench) sync(st *store.Store) {
 	for range 6 {
-		b.later += time.Hour // no pause of the store lasts so long
+		b.later += time.Hour // longer than any pause of the store
 		now := time.Now().Add(b.later)
 		st.StepCommitter(now)
 		st.StepSyncer(now)
@@ -88,7 +88,7 @@ func stateOf(t *testing.T, f store.VersionFile, ts Timestamp) store.TransactionS
 	return 0
 }
 
-// TestSyncMode: PREPARE is answered, and told to other partitions, once it is synced.
+// TestSyncMode: a PREPARE is answered, and other partitions hear of it, once it is synced.
 func TestSyncMode(t *testing.T) {
 	b, f, st := withFile(t, Sync, nil)
 	answers := 0
@@ -121,7 +121,8 @@ func TestSyncMode(t *testing.T) {
 	require.EqualValues(t, at(1), r.Version)
 }
 
-// TestAsyncMode: the file learns of a COMMIT when the other partition has synced the PREPARE; until then the version is not evicted.
+// TestAsyncMode: a COMMIT goes to the file when the other partition has synced the PREPARE; until then the version is
+// not evicted.
 func TestAsyncMode(t *testing.T) {
 	b, f, st := withFile(t, Async, nil)
 	q := b.question("a")
@@ -131,7 +132,7 @@ func TestAsyncMode(t *testing.T) {
 	require.Equal(t, protocol.StatusOK, b.commit(at(1)))
 	b.sync(st)
 	require.Equal(t, store.Prepared, stateOf(t, f, at(1)))
-	for i := range uint64(120) { // more than fits
+	for i := range uint64(120) { // more than memory has room for
 		h := circle.Hash(5, fmt.Appendf(nil, "%0600d", i))
 		q := &protocol.Prepare{TS: at(100 + i), Client: 9, Kind: protocol.KindHashes, Hashes: []uint64{h}, Parts: []protocol.Part{{Key: fmt.Appendf(nil, "%0600d", i)}}}
 		b.p.Look()
@@ -145,7 +146,7 @@ func TestAsyncMode(t *testing.T) {
 	b.p.Hear(Note{From: 1, TS: at(1), Client: 9, State: NotePrepared, Synced: true})
 	b.sync(st)
 	require.Equal(t, store.Committed, stateOf(t, f, at(1)))
-	for i := range uint64(3) { // what was evicted comes from the file
+	for i := range uint64(3) { // evicted versions come from the file
 		var v protocol.Version
 		b.p.Get(&protocol.Get{Keys: []protocol.Wanted{{Key: fmt.Appendf(nil, "%0600d", i)}}}, 0, func(_ int, x *protocol.Version) { v = *x }, func(protocol.Status) {})
 		b.sync(st)
@@ -153,7 +154,7 @@ func TestAsyncMode(t *testing.T) {
 	}
 }
 
-// TestInherited: what was prepared when the last life ended is finished before its keys are read.
+// TestInherited: a transaction that was prepared when the last life ended is finished before its keys are read.
 func TestInherited(t *testing.T) {
 	b, _, _ := withFile(t, Sync, func(f store.VersionFile) store.Inherited {
 		h := circle.Hash(5, []byte("a"))
@@ -175,7 +176,7 @@ func TestInherited(t *testing.T) {
 	require.Equal(t, []Timestamp{at(7)}, got)
 }
 
-// TestLargeGet: a request for more than the memory holds is refused; parts of it are answered.
+// TestLargeGet: a request for more than memory has room for is refused; parts of it are answered.
 func TestLargeGet(t *testing.T) {
 	b, _, st := withFile(t, Sync, nil)
 	var all protocol.Get
@@ -224,7 +225,8 @@ func TestLargeGet(t *testing.T) {
 	require.Zero(t, b.p.waiting)
 }
 
-// TestBeyondMemory: what was not finished when the last life ended comes back into memory, above its limit if need be.
+// TestBeyondMemory: transactions that were not finished when the last life ended come back into memory, even beyond
+// its limit.
 func TestBeyondMemory(t *testing.T) {
 	const n = 30 // of 3 KB each, twice, in a memory of 64 KiB
 	b, _, _ := withFile(t, Sync, func(store.VersionFile) (in store.Inherited) {
@@ -242,7 +244,8 @@ func TestBeyondMemory(t *testing.T) {
 	require.Equal(t, n, b.p.Stats().Keys)
 }
 
-// TestSetBack: the file has later timestamps than the clock shows: the partition, and the others of its node, go on from there.
+// TestSetBack: the file has later timestamps than the clock shows. The partition, and the other partitions of its
+// node, go on from these timestamps.
 func TestSetBack(t *testing.T) {
 	const later = 3_600_000
 	b, _, _ := withFile(t, Sync, func(store.VersionFile) store.Inherited { return store.Inherited{Floor: uint64(at(later))} })
@@ -273,7 +276,7 @@ func TestSetBack(t *testing.T) {
 	require.Equal(t, []uint64{someTime + 2*later - clockWindow}, ahead)
 }
 
-// TestRoomKeepsItsOwn: a PREPARE makes room for its versions, but not by evicting what its own keys have.
+// TestRoomKeepsItsOwn: a PREPARE makes room for its versions, but not by evicting the versions of its own keys.
 func TestRoomKeepsItsOwn(t *testing.T) {
 	b, _, st := withFile(t, Sync, nil)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%03000d", i) }
@@ -286,7 +289,7 @@ func TestRoomKeepsItsOwn(t *testing.T) {
 		b.sync(st)
 		return s
 	}
-	const n = 16 // as many as fit
+	const n = 16 // as many as memory has room for
 	for i := range n {
 		require.Equal(t, protocol.StatusOK, put(at(uint64(1+i)), i))
 	}
@@ -300,7 +303,7 @@ func TestRoomKeepsItsOwn(t *testing.T) {
 		return v
 	}
 	ts := uint64(100)
-	for range 4 { // each key is written anew while all of them were used, so CLOCK may take any
+	for range 4 { // each key is written again while all of them were used, so CLOCK may evict any of them
 		for i := range n {
 			for j := range n {
 				find(j)

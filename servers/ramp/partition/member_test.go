@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A memberBench is a member that is alone in its set, with a clock and a file that the test steps.
+// A memberBench is a member that is alone in its set, with a clock and a file that the test controls.
 type memberBench struct {
 	bench
 	m  *Member
@@ -60,7 +60,7 @@ func newMemberBench(t *testing.T) *memberBench {
 	return b
 }
 
-// work has time pass, and the file do what there is to do.
+// work lets time pass, and lets the file do its work.
 func (b *memberBench) work(d time.Duration) {
 	b.mono += int64(d)
 	b.wall += uint64(d.Milliseconds())
@@ -88,7 +88,8 @@ func (b *memberBench) get(key string) (s protocol.Status, v protocol.Version) {
 	return s, v
 }
 
-// TestTenureIsReadBehindTheQuestion: a primary that stood still between two looks at the clock tells nothing, though its tenure lasted at the first one.
+// TestTenureIsReadBehindTheQuestion: a primary that stood still between two readings of the clock sends no answer,
+// even if its tenure still lasted at the first one.
 func TestTenureIsReadBehindTheQuestion(t *testing.T) {
 	b := newMemberBench(t)
 	b.m.Learn(replica.Record{Revision: 1, Term: 1, Primary: "a", Set: []string{"a"}})
@@ -121,8 +122,8 @@ func TestTenureIsReadBehindTheQuestion(t *testing.T) {
 	require.Equal(t, protocol.StatusOK, s)
 }
 
-// TestCommitNeedsTenure: a primary without tenure may have a successor, at which the client has prepared. COMMIT is for that one: readers there do not see what
-// is committed here.
+// TestCommitNeedsTenure: a primary without tenure may have a successor, at which the client has prepared. The COMMIT
+// is meant for that successor: its readers do not see what is committed here.
 func TestCommitNeedsTenure(t *testing.T) {
 	b := newMemberBench(t)
 	b.reign(1)
@@ -143,8 +144,9 @@ func TestCommitNeedsTenure(t *testing.T) {
 	require.Equal(t, protocol.StatusOK, commit(q.TS))
 }
 
-// TestConnectionOfAnotherReign: a connection that was made in an earlier reign comes to the member's thread late. What the client has sent on it is not served: it
-// may have been refused since, by another primary, and the client takes answers for those of a reign that is over.
+// TestConnectionOfAnotherReign: a connection that was made in an earlier reign comes to the member's thread late. The
+// member does not serve requests of that connection: another primary may have refused them since, and the client
+// would take the answers for those of a reign that is over.
 func TestConnectionOfAnotherReign(t *testing.T) {
 	b := newMemberBench(t)
 	b.reign(3)
@@ -161,7 +163,8 @@ func TestConnectionOfAnotherReign(t *testing.T) {
 	}
 }
 
-// TestToldOnceItIsSynced: nothing is told of a PREPARE, nor that a timestamp is another transaction's, before the file has it.
+// TestToldOnceItIsSynced: a partition tells nothing of a PREPARE, nor that a timestamp belongs to another
+// transaction, before the file has it.
 func TestToldOnceItIsSynced(t *testing.T) {
 	b := newMemberBench(t)
 	b.reign(1)
@@ -182,8 +185,9 @@ func TestToldOnceItIsSynced(t *testing.T) {
 	require.Equal(t, NotePrepared, b.told[1].State)
 }
 
-// TestTimestampOfAnother: who was told that a timestamp is another transaction's here has aborted its own. So that one is not prepared here when the other one is
-// forgotten, in this reign or the next one.
+// TestTimestampOfAnother: a client that was told that a timestamp belongs to another transaction here has aborted its
+// own transaction. So its transaction is not prepared here after the other one is forgotten, in this reign or in the
+// next one.
 func TestTimestampOfAnother(t *testing.T) {
 	b := newMemberBench(t)
 	b.reign(1)
@@ -212,7 +216,8 @@ func TestTimestampOfAnother(t *testing.T) {
 	require.GreaterOrEqual(t, in.Floor, uint64(q.TS))
 }
 
-// TestNextReign: what was prepared is inherited by the next reign, of which a PREPARE with a lower timestamp is refused, and a read waits for the outcome.
+// TestNextReign: the next reign inherits what was prepared. It refuses a PREPARE with a lower timestamp, and a read
+// waits for the outcome.
 func TestNextReign(t *testing.T) {
 	b := newMemberBench(t)
 	b.reign(1)
@@ -228,7 +233,7 @@ func TestNextReign(t *testing.T) {
 	require.False(t, b.m.Follower().Whole(), "it may have what no successor has")
 	b.m.standing.Join("a", 0, replica.NewFollower(replica.FollowerOptions{
 		Memory: b.m.o.Memory, RingSize: b.m.o.Log.Size(), Log: b.m.o.Log, State: (*merged)(b.m), Eager: true,
-	}, b.mono), b.mono, b.wall) // as behind a restart
+	}, b.mono), b.mono, b.wall) // as after a restart
 	b.reign(3)
 	require.NotSame(t, first, b.p)
 	require.Equal(t, 1, b.p.Stats().Prepared)
@@ -243,7 +248,7 @@ func TestNextReign(t *testing.T) {
 	require.Equal(t, protocol.Status(99), s, "its outcome is not known")
 }
 
-// TestTenureLeft: clients are told what is left of the tenure.
+// TestTenureLeft: clients are told the tenure that is left.
 func TestTenureLeft(t *testing.T) {
 	b := newMemberBench(t)
 	b.reign(1)
@@ -265,7 +270,8 @@ func TestReignBeginsOnAWholeFile(t *testing.T) {
 	require.Equal(t, Timestamp(7), b.p.floor)
 }
 
-// TestEntriesAreNewerThanPieces: a record that an entry has changed, or deleted, since a copy began is not in the pieces that come later.
+// TestEntriesAreNewerThanPieces: pieces of a copy that come after an entry do not bring back a record that this entry
+// has changed or deleted since the copy began.
 func TestEntriesAreNewerThanPieces(t *testing.T) {
 	b := newMemberBench(t)
 	f, err := store.OpenVersions(filepath.Join(t.TempDir(), "copy.fdbm"), 0)
@@ -299,7 +305,8 @@ func TestEntriesAreNewerThanPieces(t *testing.T) {
 	b.m.o.Store = was
 }
 
-// TestMapOfAnotherNode: a member that serves nobody tells clients the map, once they have proved that they have the secret, and nothing else.
+// TestMapOfAnotherNode: a member that serves nobody tells clients the map, once they have proved that they have the
+// secret, and nothing else.
 func TestMapOfAnotherNode(t *testing.T) {
 	b := newMemberBench(t)
 	b.m.o.Places = func() []byte { return []byte("the map") }
@@ -332,7 +339,7 @@ func TestMapOfAnotherNode(t *testing.T) {
 	require.Len(t, open.out, 1)
 }
 
-// said is a connection that a test plays.
+// said is a connection that a test controls.
 type said struct {
 	in     []wire.Message
 	out    []string
@@ -365,7 +372,8 @@ func TestNotes(t *testing.T) {
 	require.Error(t, got.Parse(b))
 }
 
-// TestNotesOfAnotherLife: what a partition knew in another life of the table it may have lost since: nothing is committed for it.
+// TestNotesOfAnotherLife: a partition may have lost since what it knew in another life of the table. So nothing is
+// committed because of its notes of that life.
 func TestNotesOfAnotherLife(t *testing.T) {
 	b := newMemberBench(t)
 	b.m.Learn(replica.Record{Revision: 1, Term: 1, Primary: "a", Set: []string{"a"}, Life: 3})

@@ -63,7 +63,7 @@ func (b *bench) pass(d time.Duration) {
 
 func at(milli uint64) Timestamp { return protocol.MakeTimestamp(someTime+milli, 1, 0) }
 
-// prepare sends a PREPARE of keys; elsewhere is added to the transaction if that is wanted.
+// prepare sends a PREPARE of keys. If elsewhere is set, the transaction has a key of another partition as well.
 func (b *bench) prepare(ts Timestamp, elsewhere bool, keys ...string) (s protocol.Status, newest Timestamp) {
 	q := &protocol.Prepare{TS: ts, Client: 9, Kind: protocol.KindHashes}
 	for _, k := range keys {
@@ -124,7 +124,7 @@ func (b *bench) valid() (list []Timestamp) {
 	return list
 }
 
-// TestGuardians: what a Read accepts at any time is what is committed last.
+// TestGuardians: at any time a Read accepts the version that was committed last.
 func TestGuardians(t *testing.T) {
 	b := newBench(t)
 	valid := b.valid
@@ -150,7 +150,8 @@ func TestGuardians(t *testing.T) {
 	require.Empty(t, valid(), "a slot that was given up")
 }
 
-// TestSlotsOfThePaper: a slot is invalid while a version of its key is prepared, and valid when the last one is committed, even below it, or aborted.
+// TestSlotsOfThePaper: a slot is invalid while a version of its key is prepared, and valid when the last prepared
+// version is committed, even below the newest one, or aborted.
 func TestSlotsOfThePaper(t *testing.T) {
 	b := newBench(t)
 	b.p.HidePending()
@@ -171,7 +172,8 @@ func TestSlotsOfThePaper(t *testing.T) {
 	require.Equal(t, []Timestamp{at(3)}, b.valid())
 }
 
-// TestGone: an overtaken version is there for 4 s, and gone behind that; one that there never was is told apart.
+// TestGone: an overtaken version is kept for 4 s, and is gone after that; a version that never was is told apart from
+// it.
 func TestGone(t *testing.T) {
 	b := newBench(t)
 	for i := range uint64(3) {
@@ -191,8 +193,8 @@ func TestGone(t *testing.T) {
 	require.Equal(t, at(30), b.get("a", 0).TS)
 }
 
-// TestTermination: a transaction without its client is finished by what the other partition says; one that is asked about and unknown is refused
-// from then on.
+// TestTermination: the partitions finish a transaction whose client is gone by what the other partition says. A
+// transaction that a partition is asked about and does not know is refused from then on.
 func TestTermination(t *testing.T) {
 	b := newBench(t)
 	s, _ := b.prepare(at(1), true, "a")
@@ -228,7 +230,7 @@ func TestTermination(t *testing.T) {
 	require.Equal(t, protocol.StatusRefused, b.commit(at(22_500)))
 }
 
-// TestFloor: a remove is forgotten after a while, and what is older than it stays refused.
+// TestFloor: a remove is forgotten after a while; older versions stay refused.
 func TestFloor(t *testing.T) {
 	b := newBench(t)
 	b.prepare(at(1), false, "a", "b")
@@ -248,7 +250,7 @@ func TestFloor(t *testing.T) {
 	require.Equal(t, protocol.StatusOK, s)
 }
 
-// TestClockWindow: timestamps that are too far off are refused, with the partition's time.
+// TestClockWindow: timestamps that differ too much from the partition's time are refused, with that time.
 func TestClockWindow(t *testing.T) {
 	b := newBench(t)
 	s, newest := b.prepare(at(11_000), false, "a")
@@ -315,7 +317,8 @@ func TestWaitDie(t *testing.T) {
 	require.True(t, waits)
 }
 
-// TestLockWaitsForTheOutcome: a writer whose connection has ended has left a prepared version, and no lock.
+// TestLockWaitsForTheOutcome: a writer whose connection has ended leaves a prepared version and no lock; a later lock
+// waits for the outcome of that version.
 func TestLockWaitsForTheOutcome(t *testing.T) {
 	b := newBench(t)
 	s, _ := b.prepare(at(1000), true, "k")
@@ -328,7 +331,7 @@ func TestLockWaitsForTheOutcome(t *testing.T) {
 	require.Equal(t, at(1000), got)
 }
 
-// TestNewLife: behind the first life nothing is served while clients may Read the memory of the last one.
+// TestNewLife: a life after the first one serves nothing while clients may still Read the memory of the last life.
 func TestNewLife(t *testing.T) {
 	d := mem.NewNetwork().Open()
 	defer d.Close()
@@ -347,8 +350,8 @@ func TestNewLife(t *testing.T) {
 	}
 }
 
-// TestFarAhead: what a client with a wrong clock has sent does not keep others from writing: an ABORT of a date to come is not remembered, and timestamps do not move
-// the partition's time.
+// TestFarAhead: requests of a client with a wrong clock do not keep others from writing: an ABORT with a date in the
+// future is not remembered, and timestamps do not move the partition's time.
 func TestFarAhead(t *testing.T) {
 	b := newBench(t)
 	for _, ahead := range []uint64{10_001, 29_999, 31_000, 86_400_000} {
@@ -377,7 +380,7 @@ func TestFarAhead(t *testing.T) {
 	require.EqualValues(t, someTime+61_000, newest.Milli())
 }
 
-// A line is a connection that a test plays.
+// A line is a connection that a test controls.
 type line struct {
 	in  []wire.Message
 	out []wire.Header
@@ -396,8 +399,9 @@ func (l *line) Receive() (m wire.Message, ok bool) {
 	return m, true
 }
 
-// TestAmong: clients may have the same number, so a transaction is one of a client. A version that another client's transaction with the same timestamp has
-// prepared was not written by the one that a reader has seen, and may be aborted. Without their values versions tell who wrote them.
+// TestAmong: clients may have the same number, so a transaction is identified by its client as well. A version that
+// another client's transaction with the same timestamp has prepared was not written by the transaction that a reader
+// has seen, and may be aborted. Versions name their writers even without their values.
 func TestAmong(t *testing.T) {
 	b := newBench(t)
 	b.prepare(at(1), false, "a")
@@ -418,8 +422,9 @@ func TestAmong(t *testing.T) {
 	require.Empty(t, value)
 }
 
-// TestGoneAmong: of several transactions that a reader names, the key's version of one was overtaken and dropped, and a newer one has not written the key. The
-// answer is that something is gone. A remove that was forgotten leaves no version at all: the answer says up to which timestamp that may be so.
+// TestGoneAmong: of the transactions that a reader names, one wrote a version of the key that was overtaken and
+// dropped, and a newer one has not written the key. The answer is that a version is gone. A forgotten remove leaves
+// no version at all: the answer names the timestamp up to which that may be so.
 func TestGoneAmong(t *testing.T) {
 	b := newBench(t)
 	ask := func(key string, among ...Timestamp) (v protocol.Version) {
@@ -455,8 +460,9 @@ func TestGoneAmong(t *testing.T) {
 	require.Equal(t, at(4200), v.TS)
 }
 
-// TestFinished: without a file, a transaction that all partitions have committed is forgotten when its client says so; with one, when the partitions have told each
-// other. One that is only prepared, or another client's, is kept.
+// TestFinished: without a file, a transaction that all partitions have committed is forgotten when its client says
+// so; with a file, when the partitions have told each other. A transaction that is only prepared is kept, and so is
+// another client's.
 func TestFinished(t *testing.T) {
 	b := newBench(t)
 	d := protocol.Transaction{TS: at(10), Client: 9}
@@ -521,7 +527,7 @@ func TestQueue(t *testing.T) {
 			q.add(int64(added+1), added)
 			added++
 		}
-		until := min(next+round*5%600, added) // not all of it is due
+		until := min(next+round*5%600, added) // a part of it is not due yet
 		for {
 			if next < added {
 				require.EqualValues(t, next+1, q.due())
