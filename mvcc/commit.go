@@ -208,7 +208,7 @@ func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 // conflict looks for a commit that tx loses to. It first walks the commit list down to the Seq that tx reads at, or
 // to the Seq that it is registered at if that is higher: write sets of older commits may be in use again. Then it
 // looks at the table of last writes, which has all older commits, and at the note of those that are not entered there
-// (Untold). A transaction that has only guards skips the table: validate finds out whether its guards still hold.
+// (Untold). Where keys share a slot of the table, the keys written lately tell which one it was. A transaction that has only guards skips the table: validate finds out whether its guards still hold.
 func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 	snapshot := tx.Snapshot()
 	looked := max(tx.slot.Seq(), snapshot)
@@ -230,10 +230,15 @@ func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 	if seq := r.writes.Untold(); seq > snapshot {
 		return &conflict{seq: seq}
 	}
+	var shared []uint64 // hashes of keys whose slots have Seqs above the snapshot
+	last := uint64(0)
 	for hash := range tx.set.Hashes {
 		if seq := r.writes.Of(hash).Load(); seq > snapshot {
-			return &conflict{seq: seq}
+			shared, last = append(shared, hash), max(last, seq)
 		}
+	}
+	if shared != nil && r.writes.Wrote(snapshot, shared) {
+		return &conflict{seq: last}
 	}
 	return nil
 }

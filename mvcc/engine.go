@@ -74,7 +74,10 @@ var (
 	ErrClosed         = errors.New("flashdbm: database is closed")
 )
 
-const lastSlots = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 MiB
+const (
+	lastSlots  = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 MiB
+	recentKeys = 1 << 17 // keys written lately, which tell those apart that share a slot: 1 MiB
+)
 
 // Engine runs transactions over the pages of one file. It wires its parts together. Each part has its own state and
 // uses only parts that are listed before it, so no call goes upwards:

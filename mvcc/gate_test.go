@@ -114,7 +114,10 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	get(t, tx, "k")
 	require.NoError(t, tx.Put([]byte("other"), nil))
 	next := e.marks.applied.Load() + 1
-	e.committer.resolver.writes.Of(writeset.HashKey([]byte("other"))).Store(next) // as the token holder does just before applied moves
+	w := &e.committer.resolver.writes // entered as the token holder does just before applied moves
+	w.BeginBatch(next, 1)
+	w.Enter(next, writeset.HashKey([]byte("other")))
+	w.EndBatch()
 	lost := make(chan error, 1)
 	go func() { lost <- tx.Commit() }()
 	time.Sleep(30 * time.Millisecond)

@@ -205,14 +205,13 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		}
 	}
 	if s := own.set.Spilled(); s != nil {
+		c.resolver.writes.Missing(seq)
 		err = p.applyLayers(s.Layers(), func(key []byte) { c.resolver.writes.Of(writeset.HashKey(key)).Store(seq) })
 		for _, ref := range drops {
 			p.batch.Drop(ref)
 		}
 	} else if err = p.apply(c.batch.ops); err == nil {
-		for hash := range own.set.Hashes {
-			c.resolver.writes.Of(hash).Store(seq)
-		}
+		c.resolver.enterKeys(seq, c.batch.nodes)
 	}
 	clear(c.batch.ops)
 	c.batch.ops = c.batch.ops[:0]

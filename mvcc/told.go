@@ -33,11 +33,17 @@ func (r *resolver) tellLate(seq uint64, nodes []*commitNode) (alone bool) {
 }
 
 func (r *resolver) enterKeys(seq uint64, nodes []*commitNode) {
+	keys := 0
+	for _, n := range nodes {
+		keys += n.Value.set.Len()
+	}
+	r.writes.BeginBatch(seq, keys)
 	for _, n := range nodes {
 		for hash := range n.Value.set.Hashes {
-			r.writes.Of(hash).Store(seq)
+			r.writes.Enter(seq, hash)
 		}
 	}
+	r.writes.EndBatch()
 }
 
 // besides reports whether there may be transactions below seq other than those of the batch. If several commits are

@@ -64,7 +64,7 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	pressure.excess.held.Init()
 	cleaner.scattered.often = scanOften(opts)
 	maintenance.wake = make(chan struct{}, 1)
-	committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
+	committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots), recentKeys)
 	committer.gate.Init()
 	committer.async.init(committer)
 	for _, p := range poolsOf(e) {

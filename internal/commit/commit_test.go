@@ -12,7 +12,7 @@ import (
 // TestLastWrites: a note stands for keys that the table does not have yet, and gives way to the one before it.
 func TestLastWrites(t *testing.T) {
 	var w LastWrites
-	w.Init(8)
+	w.Init(8, 16)
 	w.Of(3).Store(5)
 	require.EqualValues(t, 5, w.Of(3).Load())
 	require.Same(t, w.Of(3), w.Of(11), "of eight")

@@ -11,7 +11,7 @@ import "sync/atomic"
 //
 //  1. For each batch that was cut from the list, or at which somebody may be registered, the table has all keys, or
 //     untold is not below the batch's Seq.
-//  2. A transaction with a snapshot below untold has lost, as if two keys shared a slot of the table.
+//  2. A transaction with a snapshot below untold has lost, as if a key of it was written.
 //  3. The note is taken back only when the table has all keys. A resolver reads first untold, then the table.
 //
 // So no conflict is missed, by the argument of lockfree.List: a resolver that does not find the batch in the list
@@ -20,10 +20,13 @@ type LastWrites struct {
 	slots  []atomic.Uint64 // the leader writes them before applied moves
 	untold atomic.Uint64   // Seq of the newest batch that slots lacks
 	told   uint64          // value of untold before the last note; only the leader uses it
+	recent recentWrites    // tells keys apart that share a slot
 }
 
-// Init allocates the slots, whose number is a power of two.
-func (w *LastWrites) Init(slots int) { w.slots = make([]atomic.Uint64, slots) }
+// Init allocates the slots, and room for the recent keys; both numbers are powers of two.
+func (w *LastWrites) Init(slots, recent int) {
+	w.slots, w.recent.entries = make([]atomic.Uint64, slots), make([]atomic.Uint64, recent)
+}
 
 // Of returns the slot of a key's last Seq.
 func (w *LastWrites) Of(hash uint64) *atomic.Uint64 { return &w.slots[hash&uint64(len(w.slots)-1)] }
