@@ -94,10 +94,11 @@ func TestLoadRows(t *testing.T) {
 			require.NoError(t, err)
 			was := model["old"]
 			writing, enough := context.WithCancel(t.Context())
+			written := map[string]map[string]string{"": model[""], "a": model["a"], "z": model["z"]}
 			wg.Go(func() {
 				for i := 0; writing.Err() == nil && i < 20_000; i++ {
 					k, v := fmt.Sprintf("%d", i%5000), fmt.Sprint(i)
-					for _, name := range []string{"", "a", "z"} {
+					for name, records := range written {
 						err := db.Update(func(tx *Tx) error {
 							in, err := inSpace(tx, name)
 							return cmpErr(err, in.Put([]byte(k), []byte(v)))
@@ -106,7 +107,7 @@ func TestLoadRows(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						model[name][k] = v
+						records[k] = v
 					}
 				}
 			})
