@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkLocal is a GET, a PUT, and Batches of 100 of them, of 16 + 32 bytes among 100,000 keys, by function calls of one goroutine. cpu-ns is what the
-// process takes of processors for one key.
+// BenchmarkLocal measures a GET, a PUT, and Batches of 100 of each, of 16 + 32 bytes among 100,000 keys, by function
+// calls of one goroutine. cpu-ns is the processor time of the process for one key.
 func BenchmarkLocal(b *testing.B) {
 	const n = 100_000
 	for _, kind := range []Kind{Get, Put} {
@@ -53,7 +53,7 @@ func BenchmarkLocal(b *testing.B) {
 	}
 }
 
-// cpuTime returns what the process has taken of processors, in nanoseconds.
+// cpuTime returns the processor time of the process, in nanoseconds.
 func cpuTime(b *testing.B) int64 {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

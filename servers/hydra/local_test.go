@@ -18,7 +18,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// aHost is a node whose shards are the test's: it serves when and what the test says.
+// aHost is a node whose shards the test controls: it serves when the test says so, and answers what the test says.
 type aHost struct {
 	lines []wire.Line
 	serve func(wire.Line)
@@ -66,8 +66,9 @@ func received(t *testing.T, l wire.Line) (m wire.Message) {
 	return m
 }
 
-// TestLocalWithdraw ends a call's context while its request is queued, and while it is being served. The call ends at once, its key may be used
-// for something else, the shard is served what was asked for, and the late answer goes to nobody, though the call's place is taken again.
+// TestLocalWithdraw ends a call's context while its request is queued, and while the request is being served. The
+// call ends at once, and its key may be used for something else. The shard still serves the original request, and its
+// late answer goes to nobody, although another call has taken the place of the first.
 func TestLocalWithdraw(t *testing.T) {
 	h, c := newHost(t, nil)
 	l := h.lines[0]
@@ -127,7 +128,7 @@ func TestLocalTimeout(t *testing.T) {
 	require.ErrorIs(t, list[1].Err, ErrUnknownOutcome)
 }
 
-// TestLocalClosed closes the shard's end while calls wait, and the client's.
+// TestLocalClosed closes the shard's end while calls wait, and then the client's end.
 func TestLocalClosed(t *testing.T) {
 	h, c := newHost(t, nil)
 	done := make(chan error)
@@ -174,7 +175,7 @@ func (n noSecond) Join(shard uint32, l wire.Line) (func(), error) {
 	return n.aHost.Join(shard, l)
 }
 
-// TestLocalSleep answers calls at any moment of their callers' way to sleep.
+// TestLocalSleep answers calls at any moment while their callers go to sleep.
 func TestLocalSleep(t *testing.T) {
 	h, c := newHost(t, nil)
 	var stop atomic.Bool
@@ -207,8 +208,9 @@ func TestLocalSleep(t *testing.T) {
 	}
 }
 
-// TestLocal counts with ADD by function calls and by messages at the same time, in each durability, from many goroutines, with pauses in which
-// the shards fall asleep: nothing is lost, done twice, mixed up, or left with a shard that sleeps.
+// TestLocal counts with ADD by function calls and by messages at the same time, in each durability, from many
+// goroutines, with pauses in which the shards fall asleep. Nothing is lost, done twice, or mixed up, and no request
+// stays with a shard that sleeps.
 func TestLocal(t *testing.T) {
 	for _, mode := range []served.Durability{served.Memory, served.Async, served.Sync} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -279,7 +281,7 @@ func TestLocalContexts(t *testing.T) {
 				if err != nil && (!errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded)) {
 					t.Error(err)
 				}
-				key[0] ^= 1 // it is the caller's again
+				key[0] ^= 1 // the key belongs to the caller again
 			}
 		})
 	}
@@ -288,7 +290,7 @@ func TestLocalContexts(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestLocalNodeCloses closes a node under its callers.
+// TestLocalNodeCloses closes a node while callers use it.
 func TestLocalNodeCloses(t *testing.T) {
 	for range 5 {
 		k := newClusterOf(t, 2, served.Memory)

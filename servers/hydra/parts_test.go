@@ -19,7 +19,7 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// receivedParts is received for parts.
+// receivedParts is received for the parts of a batch.
 func receivedParts(t *testing.T, l wire.Line) served.Parts {
 	require.Eventually(t, l.Waiting, time.Minute, time.Millisecond)
 	m, ok := l.Receive()
@@ -31,8 +31,9 @@ func twoRequests() []Request {
 	return []Request{{Kind: Get, Key: []byte("a")}, {Kind: Put, Key: []byte("b"), Value: []byte("1")}}
 }
 
-// TestPartsWithdraw ends a batch's context before it is served, while it is, and while an answer waits for the file. The caller returns at once, or
-// when the shard no longer uses its keys; what has an answer keeps it, and what comes later goes to nobody.
+// TestPartsWithdraw ends a batch's context before the batch is served, while it is served, and while an answer waits
+// for the file. The caller returns at once, or when the shard no longer uses its keys. Answers that have come are
+// kept; later answers go to nobody.
 func TestPartsWithdraw(t *testing.T) {
 	for _, when := range []string{"queued", "serving", "waiting"} {
 		t.Run(when, func(t *testing.T) {
@@ -131,8 +132,8 @@ func TestPartsClosed(t *testing.T) {
 	}
 }
 
-// TestPartsAsCalls gives the same batches to a client whose calls are messages and to one of the same process, each with keys of its own: the
-// results are the same.
+// TestPartsAsCalls gives the same batches to a client whose calls are messages and to a client of the same process,
+// each with keys of its own: the results are the same.
 func TestPartsAsCalls(t *testing.T) {
 	for _, mode := range []served.Durability{served.Memory, served.Async, served.Sync} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -148,7 +149,7 @@ func TestPartsAsCalls(t *testing.T) {
 			for range batches {
 				var list [2][]Request
 				for i := range 2 + r.IntN(20) {
-					key := fmt.Sprint("key ", i) // each once: what a batch does has no certain order
+					key := fmt.Sprint("key ", i) // each key once: the requests of a batch have no certain order
 					kind := Kind(r.IntN(int(Add) + 2))
 					value := fmt.Append(nil, r.IntN(100))
 					if r.IntN(10) == 0 {
@@ -188,7 +189,8 @@ func TestPartsAsCalls(t *testing.T) {
 	}
 }
 
-// TestPartsContexts ends contexts of batches at random moments; the keys are the caller's again when Batch has returned.
+// TestPartsContexts ends contexts of batches at random moments. When Batch has returned, the keys belong to the
+// caller again.
 func TestPartsContexts(t *testing.T) {
 	k := newClusterOf(t, 2, served.Sync)
 	c := k.local(nil)
@@ -217,7 +219,8 @@ func TestPartsContexts(t *testing.T) {
 	wg.Wait()
 }
 
-// TestPartsOfTheFile has more records than memory: parts wait for the file, and the shard has its own copies of what they ask for.
+// TestPartsOfTheFile has more records than memory has room for: parts wait for the file, and the shard has copies of
+// its own of their keys.
 func TestPartsOfTheFile(t *testing.T) {
 	k := &cluster{t: t, net: mem.NewNetwork(), ctx: context.Background()}
 	k.o = machine.Options{Shards: 1, Durability: served.Sync, Extent: 8 << 20, Memory: 8 << 20, Dir: t.TempDir()}

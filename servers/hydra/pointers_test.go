@@ -15,16 +15,17 @@ import (
 
 var pointerRequests = flag.Int("hydra.requests", 5000, "records, and requests for them, of TestPointerHits")
 
-// TestPointerHits is figure 11 of the paper: as many requests as there are records, drawn by a Zipfian distribution, by one client with one
-// cache of pointers. A pointer hits if the GET is answered by the Read. Updates make pointers useless, and GETs fewer: from none to half of the requests
-// being updates the paper has 75.5 % fewer hits, a simulation of its rules 74.8 %.
+// TestPointerHits is figure 11 of the paper: one client with one cache of pointers makes as many requests as there
+// are records, drawn by a Zipfian distribution. A pointer hits if the Read answers the GET. Updates make pointers
+// useless, and replace GETs: when the share of updates rises from none to half of the requests, the paper has 75.5 %
+// fewer hits, and a simulation of its rules 74.8 %.
 func TestPointerHits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine: nothing for the race detector to see")
 	}
 	records := *pointerRequests
 	sums, sum := make([]float64, records), 0.0
-	for i := range sums { // theta 0.99, as YCSB has it
+	for i := range sums { // theta 0.99, as in YCSB
 		sum += math.Pow(float64(i+1), -0.99)
 		sums[i] = sum
 	}

@@ -18,14 +18,15 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// What is measured of HydraDB, figures 9 to 11 of its paper: keys of 16 bytes and values of 32, by clients goroutines of one process.
+// The sizes of the measurements of HydraDB, figures 9 to 11 of its paper. Keys have 16 bytes and values 32; clients
+// is the number of goroutines, all in one process.
 const (
 	clients   = 50
-	pipeline  = 16 // commands under way of each connection, of the pipelined rival
+	pipeline  = 16 // commands under way on each connection of the pipelined rival
 	valueSize = 32
 )
 
-// hydraKey returns "user" and 12 digits. It takes a tenth of the time of a Read.
+// hydraKey returns "user" and 12 digits. It takes a tenth of the time that a Read takes.
 func hydraKey(b []byte, i int) []byte {
 	b = append(b[:0], "user000000000000"...)
 	for at := len(b) - 1; i > 0; at, i = at-1, i/10 {
@@ -34,16 +35,17 @@ func hydraKey(b []byte, i int) []byte {
 	return b
 }
 
-// A rival is a store with its process. Its operations are called by clients goroutines, each with its own session.
+// A rival is a store with its process. Each of the clients goroutines calls its operations through a session of its
+// own.
 type rival struct {
 	name    string
 	pids    []int
 	load    func(records int) error
 	session func() (session, error)
-	stats   func() hydra.Stats // nil: it has none
+	stats   func() hydra.Stats // nil: the rival has no statistics
 }
 
-// A session does one operation after the other; many at once if it has a pipeline.
+// A session makes one operation after the other; with a pipeline it makes several at once.
 type session interface {
 	depth() int // operations of one call
 	do(ops []op) error
@@ -57,15 +59,16 @@ type op struct {
 
 var theValue = make([]byte, valueSize)
 
-// A workload is the share of reads, and how records are drawn.
+// A workload has the share of reads and the distribution from which records are drawn.
 type workload struct {
 	reads float64
 	draw  draw
-	drawn []uint32 // records, as draw draws them
+	drawn []uint32 // records in the order in which draw has drawn them
 }
 
-// draws is the number of records that are drawn before a workload is measured. Each goroutine goes through them from a place of its own, again and again. To draw a record
-// by the Zipfian distribution takes a fifth of the time of a GET by a Read.
+// draws is the number of records that are drawn before a workload is measured. Each goroutine goes through them again
+// and again, from a place of its own. Drawing a record by the Zipfian distribution takes a fifth of the time of a GET
+// by a Read.
 const draws = 1 << 20
 
 func (w *workload) drawRecords() {
@@ -87,7 +90,7 @@ func workloads(records int) (list []workload) {
 	return list
 }
 
-// A turn is what a rival did in one round.
+// A turn has the figures of a rival in one round.
 type turn struct {
 	ops, messages, oneSided, refused uint64
 	seconds, server, client          float64
@@ -97,7 +100,8 @@ type turn struct {
 func (r *turn) perSecond() float64 { return float64(r.ops) / r.seconds }
 func (r *turn) micros() float64    { return 1e6 * (r.server + r.client) / float64(max(r.ops, 1)) }
 
-// measureRival runs a workload for a time. In figure 9 a client has many goroutines, which the paper's has not: there one process has one connection.
+// measureRival runs a workload for a time. In figure 9 a client has many goroutines; in the paper one process has one
+// connection.
 func measureRival(v *rival, w *workload, each time.Duration) (r turn, err error) {
 	sessions := make([]session, clients)
 	for i := range sessions {
@@ -106,7 +110,8 @@ func measureRival(v *rival, w *workload, each time.Duration) (r turn, err error)
 		}
 		defer sessions[i].Close()
 	}
-	// The pointers of rarely read keys have expired while the rivals were measured. A client that goes on has them.
+	// The pointers of rarely read keys have expired while the other rivals were measured. A client that runs without
+	// a pause has them.
 	if _, err = work(sessions, w, each); err != nil {
 		return r, fmt.Errorf("%s: %w", v.name, err)
 	}
@@ -145,10 +150,10 @@ func serverTime(v *rival) (sum float64) {
 
 type taken struct {
 	ops   uint64
-	times []time.Duration // of every sampled call
+	times []time.Duration // durations of all sampled calls
 }
 
-// sampled is which calls are timed: one of so many, as two looks at the clock take as long as a Read.
+// One of sampled calls is timed: two readings of the clock take as long as a Read.
 const sampled = 16
 
 func work(sessions []session, w *workload, each time.Duration) (all taken, err error) {
@@ -189,7 +194,7 @@ func work(sessions []session, w *workload, each time.Duration) (all taken, err e
 	return all, err
 }
 
-// hydraSession is one goroutine of a client, which all share.
+// hydraSession is one goroutine of the client that all sessions share.
 type hydraSession struct {
 	c     *hydra.Client
 	value []byte
@@ -208,7 +213,7 @@ func (s *hydraSession) do(ops []op) (err error) {
 	return err
 }
 
-// dialHydra is a client of a server as a rival.
+// dialHydra connects a client to a server and returns it as a rival.
 func dialHydra(name, addr string, pid int, o hydra.Options, records int) (*rival, func() error, error) {
 	if o.Pointers == 0 {
 		o.Pointers = 2 * records
@@ -246,7 +251,7 @@ const (
 	nameTwoStages = "pipelined, Write"
 )
 
-// A figure is measured by all its rivals in turn, workload by workload.
+// A figure is measured with all its rivals by turns, one workload after the other.
 type figure struct {
 	name, file, what, paper string
 	rivals                  []string
@@ -263,7 +268,7 @@ func figures() []figure {
 	}
 }
 
-// hydraBench holds the rivals.
+// hydraBench has the rivals.
 type hydraBench struct {
 	s      settings
 	dir    string
@@ -280,7 +285,7 @@ func (b *hydraBench) close() (err error) {
 
 func (b *hydraBench) wants(f *figure) bool { return strings.Contains(f.name, b.s.only) }
 
-// open starts what the figures need that were asked for.
+// open starts the processes that the chosen figures need.
 func (b *hydraBench) open() error {
 	b.rivals = map[string]*rival{}
 	for _, f := range figures() {
@@ -334,12 +339,12 @@ func (b *hydraBench) start(name string) (*rival, error) {
 	return v, err
 }
 
-// A cellOf is the medians of a rival's rounds in a workload. Ratios are of the base in the same round.
+// A cellOf has the medians of a rival's rounds in a workload. Ratios are to the base in the same round.
 type cellOf struct {
 	perSecond, micros, server, messages, oneSided float64
 	p50                                           time.Duration
-	ratio, cheaper, better                        float64 // better: of the faster one of Redis and memcached
-	faster                                        float64 // p50 of that by this one's
+	ratio, cheaper, better                        float64 // better: ratio to the faster one of Redis and memcached
+	faster                                        float64 // the p50 of that one divided by the p50 of this rival
 }
 
 // measure measures a figure.
@@ -392,7 +397,7 @@ func (b *hydraBench) measure(f *figure) ([][]cellOf, error) {
 	return table, nil
 }
 
-// hydraReport measures the figures that were asked for, and writes what was found into the directory: a table and a plot for each.
+// hydraReport measures the chosen figures and writes a table and a plot for each into the directory.
 func hydraReport(s settings) (err error) {
 	dir, err := os.MkdirTemp("", "hydrabench-")
 	if err != nil {
@@ -425,7 +430,7 @@ func hydraReport(s settings) (err error) {
 	return nil
 }
 
-// write writes a figure's table and plot.
+// write writes the table and the plot of a figure.
 func (b *hydraBench) write(f *figure, table [][]cellOf) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "## %s\n\n%s. %d records of 16 + %d bytes; medians of %d rounds of %v each behind as long a warm-up, the rivals in turn.%s The paper: %s.\n\n", f.name, f.what, b.s.records, valueSize, b.s.rounds, b.s.each, load(), f.paper)
@@ -456,7 +461,8 @@ func (b *hydraBench) write(f *figure, table [][]cellOf) error {
 	return errors.Join(os.WriteFile(filepath.Join(b.s.out, f.file+".svg"), plot(&plotted, bars), 0o644), os.WriteFile(filepath.Join(b.s.out, f.file+".md"), []byte(out.String()), 0o644))
 }
 
-// hits is figure 11: as many requests as there are records, by one client with one cache of pointers, for rising shares of updates.
+// hits measures figure 11: one client with one cache of pointers makes as many requests as there are records, for
+// rising shares of updates.
 func (b *hydraBench) hits() error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "## Figure 11: pointers that hit\n\n%d requests for %d records by one client with one cache of pointers, all pointers new. The paper: 75.5 %% fewer hits (zipfian) from no updates to 50 %%.\n\n", b.s.records, b.s.records)
@@ -498,8 +504,8 @@ func (b *hydraBench) hits() error {
 	return os.WriteFile(filepath.Join(b.s.out, "fig11.md"), []byte(out.String()), 0o644)
 }
 
-// overRecords is a zipfian distribution over the records themselves, which figure 11 needs: with ranks of ten thousand million items hardly any
-// record is drawn twice.
+// overRecords is a zipfian distribution over the records themselves, which figure 11 needs: with ranks among ten
+// thousand million items hardly any record is drawn twice.
 type overRecords struct{ z *zipfian }
 
 func (o overRecords) next(r *rand.Rand) int { return int(fnv(o.z.rank(r)) % uint64(o.z.n)) }

@@ -1,6 +1,6 @@
 package resp
 
-// These tests use redigo, a client that thousands of programs have. goredis_test.go does the same with go-redis.
+// These tests use redigo, a widely used client. goredis_test.go has the same tests with go-redis.
 
 import (
 	"errors"
@@ -46,7 +46,7 @@ func TestPipeline(t *testing.T) {
 			send(int64(len(value)+1), "APPEND", key, "x")
 			send([]byte(value+"x"), "GET", key)
 			if i%10 == 0 {
-				send(nil, "NOSUCH") // an error leaves the others alone
+				send(nil, "NOSUCH") // an error does not affect the other commands
 			}
 		}
 		require.NoError(t, c.Flush())
@@ -128,7 +128,7 @@ func TestScan(t *testing.T) {
 		require.NoError(t, c.Send("SET", key, i))
 	}
 	require.NoError(t, c.Send("SET", "other", 1))
-	_, err := c.Do("SET", "gone", 1, "PXAT", 1) // and takes the answers before it
+	_, err := c.Do("SET", "gone", 1, "PXAT", 1) // reads the answers before it as well
 	require.NoError(t, err)
 	for _, count := range []int{0, 1, 100, 100_000} {
 		got := map[string]bool{}
@@ -167,8 +167,8 @@ func TestScan(t *testing.T) {
 	require.ErrorContains(t, err, "syntax error")
 }
 
-// TestLongValues sends values that are longer than a value may be: each is answered with an error that tells the limit, the connection goes on, and
-// the server keeps no memory for them.
+// TestLongValues sends values that are longer than a value may be. Each is answered with an error that tells the
+// limit, the connection goes on, and the server keeps no memory for them.
 func TestLongValues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one connection: nothing for the race detector to see")

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// handshakeTimeout is how long a client may take for TLS.
+// handshakeTimeout is how long a client may take for the TLS handshake.
 const handshakeTimeout = 10 * time.Second
 
-// A conn is one client. Its goroutine alone uses it, but for what says otherwise.
+// A conn is the connection of one client. Only its goroutine uses it, except for the fields that say otherwise.
 type conn struct {
 	s     *Server
 	net   net.Conn // Close and deadlines: any goroutine
@@ -53,7 +53,7 @@ func (c *conn) serve() {
 		}
 		c.net.SetDeadline(time.Time{})
 		if c.s.ended() {
-			return // Shutdown's deadline may have been the one that was taken back
+			return // the deadline that was just removed may have been Shutdown's
 		}
 		c.in.src, c.out.dst = input{c.s, t}, &output{s: c.s, net: t}
 		defer t.Close()
@@ -64,9 +64,9 @@ func (c *conn) serve() {
 		if err == nil && !c.quit {
 			c.out.flush()
 			if c.s.o.Transactions != nil {
-				// Transactions take so long that other connections are ready: after their turn the next command is
-				// there more often, and the read finds it. Commands of one key are answered before others come, and
-				// took a tenth more of the processor with this.
+				// A transaction takes so long that other connections become ready. After their turn the next command
+				// of this connection has more often arrived, so that the read finds it. Commands of one key are
+				// answered before others arrive; with this call they took a tenth more of the processor.
 				runtime.Gosched()
 			}
 			err = c.in.fill()
@@ -83,7 +83,7 @@ func (c *conn) serve() {
 	}
 }
 
-// serveArrived serves all commands that have arrived whole. The last ones may be in the batch.
+// serveArrived serves all commands that have arrived whole. The last ones may still be in the batch.
 func (c *conn) serveArrived() error {
 	for !c.quit && c.out.err == nil {
 		args, ok, err := c.in.next()
@@ -102,7 +102,7 @@ func (c *conn) serveArrived() error {
 	return nil
 }
 
-// input and output count, and bound how long a write takes.
+// input and output count bytes, and bound how long a write takes.
 type (
 	input struct {
 		s   *Server
@@ -122,7 +122,7 @@ func (i input) Read(b []byte) (int, error) {
 }
 
 func (o *output) Write(b []byte) (int, error) {
-	if now := time.Now(); o.until.Sub(now) < o.s.o.WriteTimeout/4*3 { // to set it takes longer than the look at the clock
+	if now := time.Now(); o.until.Sub(now) < o.s.o.WriteTimeout/4*3 { // setting the deadline takes longer than reading the clock
 		o.until = now.Add(o.s.o.WriteTimeout)
 		o.net.SetWriteDeadline(o.until)
 	}
@@ -131,7 +131,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// authenticate looks at a user's name and password. It takes as long for any two that are wrong.
+// authenticate checks a user's name and password. It takes the same time for all wrong ones.
 func (c *conn) authenticate(user, password []byte) bool {
 	want, got := sha256.Sum256([]byte(c.s.o.Password)), sha256.Sum256(password)
 	ok := subtle.ConstantTimeCompare(want[:], got[:]) == 1

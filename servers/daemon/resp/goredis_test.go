@@ -2,8 +2,8 @@
 
 package resp
 
-// These tests use go-redis, whose compiling takes as long as that of all other packages of the servers together: make soak-servers has them.
-// In make test the same is done with redigo: TestPipeline and those below it.
+// These tests use go-redis, which takes as long to compile as all other packages of the servers together: make
+// soak-servers runs them. make test runs the same tests with redigo: TestPipeline and those after it.
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ import (
 // TestGoRedisPipeline sends commands that depend on each other without awaiting answers.
 func TestGoRedisPipeline(t *testing.T) {
 	_, addr := serve(t, newStore(t), Config{})
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute}) // a pipeline that is sent again appends twice
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute}) // without retries: a pipeline that is sent again appends twice
 	defer c.Close()
 	ctx := t.Context()
 	for round := range 50 {
@@ -39,7 +39,7 @@ func TestGoRedisPipeline(t *testing.T) {
 			p.Append(ctx, key, "x")
 			got, want = append(got, p.Get(ctx, key)), append(want, fmt.Sprint(round, i, "x"))
 			if i%10 == 0 {
-				p.Do(ctx, "NOSUCH") // an error leaves the others alone
+				p.Do(ctx, "NOSUCH") // an error does not affect the other commands
 			}
 		}
 		_, err := p.Exec(ctx)
@@ -132,8 +132,8 @@ func TestGoRedisScan(t *testing.T) {
 	require.ErrorContains(t, c.Do(ctx, "SCAN", "0", "COUNT").Err(), "syntax error")
 }
 
-// TestGoRedisLongValues sends values that are longer than a value may be: each is answered with an error that tells the limit, the connection goes on, and
-// the server keeps no memory for them.
+// TestGoRedisLongValues sends values that are longer than a value may be. Each is answered with an error that tells
+// the limit, the connection goes on, and the server keeps no memory for them.
 func TestGoRedisLongValues(t *testing.T) {
 	s, addr := serve(t, newStore(t), Config{MaxCommand: 8 << 20})
 	ctx := t.Context()

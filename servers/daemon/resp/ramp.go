@@ -9,8 +9,9 @@ import (
 	"flashdbm/servers/ramp"
 )
 
-// A RampTable serves the keys of a RAMP table: GET, SET, DEL, EXISTS, STRLEN, and MGET and MSET as atomic transactions (RAMP, read atomic isolation).
-// What reads a key to write it (SETNX, INCR, APPEND, ...), expiry and SCAN are refused: RAMP transactions write without a look at what is there.
+// A RampTable serves the keys of a RAMP table: GET, SET, DEL, EXISTS, STRLEN, and MGET and MSET as atomic
+// transactions (RAMP, read atomic isolation). It refuses expiry, SCAN, and commands that read a key in order to write
+// it (SETNX, INCR, APPEND, ...): RAMP transactions write without reading.
 type RampTable struct{ Client RampClient }
 
 // RampClient is a client of the node in this process, or of all nodes.
@@ -21,7 +22,8 @@ type RampClient interface {
 
 var errNotOfRamp = errors.New("a RAMP table has GET, SET, MGET, MSET, DEL, UNLINK, EXISTS and STRLEN: no expiry, and nothing that depends on the old value")
 
-// rampErrors are the errors of a RAMP table by those of a HydraDB table, which clients are told of.
+// rampError returns the error of a HydraDB table that stands for an error of a RAMP table: clients are told of the
+// former.
 func rampError(err error) error {
 	for of, as := range map[error]error{
 		ramp.ErrUnknownOutcome: hydra.ErrUnknownOutcome, ramp.ErrUnavailable: hydra.ErrUnavailable, ramp.ErrFull: hydra.ErrFull,
@@ -104,7 +106,8 @@ func (RampTable) ScanPage(context.Context, uint64, *hydra.ScanOptions) ([]hydra.
 	return nil, 0, false, errNotOfRamp
 }
 
-// Batch implements Store. The reads of a batch are one transaction, and so are its writes: a pipeline of SETs needs one PREPARE for each partition.
+// Batch implements Store. The reads of a batch are one transaction, and so are its writes: a pipeline of SETs needs
+// one PREPARE for each partition.
 func (t RampTable) Batch(ctx context.Context, list []hydra.Request) error {
 	var keys [][]byte
 	var pairs []ramp.Pair
@@ -140,7 +143,7 @@ func (t RampTable) Batch(ctx context.Context, list []hydra.Request) error {
 		if _, all := t.Client.PutAll(ctx, pairs); all != nil {
 			for i, r := range writes {
 				err := all
-				if len(writes) > 1 && !errors.Is(all, ramp.ErrUnknownOutcome) { // one of them may be what is wrong
+				if len(writes) > 1 && !errors.Is(all, ramp.ErrUnknownOutcome) { // the error may be about one of the writes only
 					_, err = t.Client.PutAll(ctx, pairs[i:i+1])
 				}
 				if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readAll parses everything from src, and returns the commands and the errors, each as a text.
+// readAll parses everything from src, and returns the commands and the errors as texts.
 func readAll(src io.Reader, anonymous bool) (all []string) {
 	memory := budget{most: 1 << 20}
 	d := reader{src: src, maxCommand: 64 << 10, maxBulk: 100, budget: &memory, anonymous: anonymous}
@@ -34,7 +34,8 @@ func readAll(src io.Reader, anonymous bool) (all []string) {
 	}
 }
 
-// FuzzReader parses any bytes as they arrive at once and one by one: the commands are the same, and all memory is given back.
+// FuzzReader parses any bytes as they arrive at once and one by one: the commands are the same, and all memory is
+// given back.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING\r\n*0\r\n*-1\r\n"), false)
 	f.Add([]byte("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$101\r\n"+strings.Repeat("x", 101)+"\r\n*1\r\n$4\r\nPING\r\n"), false)

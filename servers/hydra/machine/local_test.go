@@ -17,7 +17,8 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// asleep returns a node's shard whose thread sleeps, and does not wake up whatever happens. Nothing has been served yet, as it is new.
+// asleep returns the shard of a new node. Its thread sleeps, and does not wake up whatever happens; the shard has
+// served nothing yet.
 func asleep(t *testing.T, o Options) (*Node, *runner) {
 	n := open(t, mem.NewNetwork(), o)
 	r := n.runner(0)
@@ -26,19 +27,19 @@ func asleep(t *testing.T, o Options) (*Node, *runner) {
 	r.done.Wait()
 	r.wakes = time.Now().Add(-time.Hour)
 	r.own.Unlock()
-	t.Cleanup(r.own.Lock) // as the thread leaves it
-	woken(r)              // what was left of the waking
+	t.Cleanup(r.own.Lock) // held, as the thread leaves it
+	woken(r)              // takes an earlier wake-up
 	return n, r
 }
 
-// woken reports whether the thread was woken since it was asked last.
+// woken reports whether the thread was woken since the last call of woken.
 func woken(r *runner) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	return r.groups[0].Wait(ctx, 0) == nil
 }
 
-// join gives the shard the line as its thread does.
+// join gives the shard the line, as the shard's thread does.
 func (r *runner) join(l wire.Line) {
 	r.own.Lock()
 	defer r.own.Unlock()
@@ -74,7 +75,7 @@ func (r *runner) over(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// TestCallerServes: a caller needs no thread, and wakes none that has nothing to do.
+// TestCallerServes: a caller needs no thread, and does not wake a thread that has nothing to do.
 func TestCallerServes(t *testing.T) {
 	n, r := asleep(t, Options{Durability: shard.Memory})
 	c := localOf(t, n, r)
@@ -87,7 +88,7 @@ func TestCallerServes(t *testing.T) {
 	require.False(t, woken(r))
 }
 
-// TestCallerWakesThread: what a caller does not do itself is left to the thread, which is told.
+// TestCallerWakesThread: a caller leaves the rest of the work to the thread, and wakes it.
 func TestCallerWakesThread(t *testing.T) {
 	t.Run("what time brings", func(t *testing.T) {
 		n, r := asleep(t, Options{Durability: shard.Memory})
@@ -124,7 +125,7 @@ func TestCallerWakesThread(t *testing.T) {
 	})
 }
 
-// aLine has requests for a key that is not there, and notices when two serve it at the same time.
+// aLine has requests for a key that does not exist, and notices if two goroutines serve it at the same time.
 type aLine struct {
 	left, served atomic.Int64
 	busy, twice  atomic.Bool
@@ -172,8 +173,8 @@ func TestSleepLooksForCalls(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// TestNoCallIsLost has two callers call at the same time, again and again, with a thread that sleeps until it is woken: none of the two leaves
-// the other's request where nobody looks.
+// TestNoCallIsLost has two callers call at the same time, again and again, with a thread that sleeps until it is
+// woken: neither caller leaves the other's request where nobody looks for it.
 func TestNoCallIsLost(t *testing.T) {
 	n, r := asleep(t, Options{Durability: shard.Memory})
 	c := localOf(t, n, r)
