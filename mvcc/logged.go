@@ -60,6 +60,7 @@ func (c *committer) logInto(g *logstore.Group) (copied bool) {
 		}
 		c.batch.opBytes += len(op.Key) + len(op.Value)
 	}
+	some := c.batch.opBytes <= copyMost
 	for i := range c.batch.ops {
 		switch op := &c.batch.ops[i]; {
 		case op.Ref != nil && op.Ref.Kind == btree.Logged:
@@ -72,7 +73,9 @@ func (c *committer) logInto(g *logstore.Group) (copied bool) {
 		default:
 			c.log.scratch = redo.Append(c.log.scratch[:0], op)
 			g.Append(c.log.scratch)
-			copied = false
+			if copied = some; copied {
+				op.Key, op.Value = copies.CopyBoth(op.Key, op.Value)
+			}
 		}
 	}
 	c.log.redoOps += uint64(len(c.batch.ops))
