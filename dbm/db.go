@@ -255,6 +255,9 @@ func (db *DB) Sync() error { return db.maintain((*mvcc.Engine).Sync) }
 // Checkpoint flushes all changed pages and moves the position from which the next Open reads the log.
 func (db *DB) Checkpoint() error { return db.maintain((*mvcc.Engine).Checkpoint) }
 
+// opened returns nil if the database is open, otherwise ErrClosed.
+func (db *DB) opened() error { return db.maintain(func(*mvcc.Engine) error { return nil }) }
+
 func (db *DB) maintain(fn func(*mvcc.Engine) error) (err error) {
 	if db.beside != nil {
 		return db.public(db.beside.Use(fn))

@@ -78,10 +78,13 @@ func (tx *txShared) committed(err error) {
 func (k *keyspaces) Dropping() int { return int(k.drops.left.Load()) }
 
 // FinishDrops deletes all remaining records of dropped keyspaces in the caller's goroutine, and returns when none
-// are left: for example before Compact. It returns the error of ctx, or the error that stopped it.
+// are left: for example before Compact. It returns the error of ctx, or the error that stopped it; ErrClosed.
 func (k *keyspaces) FinishDrops(ctx context.Context) error {
 	if k.db.beside != nil {
 		return ErrReadOnly
+	}
+	if err := k.db.opened(); err != nil {
+		return err
 	}
 	for k.drops.left.Load() > 0 {
 		if err := ctx.Err(); err != nil {

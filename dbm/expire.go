@@ -47,6 +47,9 @@ func (x *expiry) DeleteExpired(ctx context.Context) (n int64, err error) {
 	if x.of.beside != nil {
 		return 0, ErrReadOnly
 	}
+	if err := x.of.opened(); err != nil {
+		return 0, err
+	}
 	for more := x.on.Load(); more; {
 		if err := ctx.Err(); err != nil {
 			return n, err

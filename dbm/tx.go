@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -226,7 +227,8 @@ func (tx *Tx) Delete(key []byte) error {
 	return tx.note(tx.inner.Delete(tx.at(key)))
 }
 
-// DeleteRange removes the records with from <= key < to; nil is an open end. An empty range is no error.
+// DeleteRange removes the records with from <= key < to; nil is an open end. An empty range is no error. A bound may
+// not be longer than a key: ErrKeyTooLarge.
 //
 // A range of up to 4,096 records is deleted key by key, from the transaction's snapshot; an error in between leaves
 // a part of them deleted in the transaction. A larger range, or one for which a full file has no room, takes the
@@ -240,6 +242,9 @@ func (tx *Tx) Delete(key []byte) error {
 // range since its snapshot; and another one that puts something there, from a snapshot before this commit, gets
 // ErrConflict itself.
 func (tx *Tx) DeleteRange(from, to []byte) (err error) {
+	if err := cmp.Or(checkSizes(from, nil), checkSizes(to, nil)); err != nil {
+		return err
+	}
 	_, err = tx.deletePart(from, to, math.MaxInt64)
 	return err
 }

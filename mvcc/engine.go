@@ -98,9 +98,9 @@ const (
 //	committer    the commit list, and what the leader does with it
 //	recovery     from the log to a tree and memtables
 //
-// Order of locks, outermost first: the gate's right to be alone, checkpoints.mu, the token, token.syncing, the lock
-// of marks, then those of the store (growing, syncing, space). Nobody who holds the lock of marks waits for the
-// token.
+// Order of locks, outermost first: maintenance.compacting, the gate's right to be alone, checkpoints.mu, the token,
+// token.syncing, the lock of marks, the lock of the line of commits (line.mu), then those of the store (growing, syncing,
+// space). Nobody who holds the lock of marks waits for the token.
 type Engine struct {
 	file
 	marks       watermarks

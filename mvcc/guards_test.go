@@ -35,3 +35,22 @@ func TestGuardsInTheList(t *testing.T) {
 		}
 	}
 }
+
+// TestGuardedGetOfCut: GuardedGet sees what the transaction has cut, as Get does.
+func TestGuardedGetOfCut(t *testing.T) {
+	e := newEngine(t, cutting(Options{Manual: true}))
+	put(t, e, "a", "1")
+	put(t, e, "b", "2")
+	tx := begin(t, e, TxOptions{})
+	require.NoError(t, tx.DeleteRange([]byte("a"), []byte("b")))
+	require.Len(t, tx.cuts, 1)
+	_, ok, err := GuardedGet(tx, []byte("a"))
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.False(t, guarded(tx))
+	v, ok, err := GuardedGet(tx, []byte("b"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "2", string(v))
+	require.NoError(t, tx.Commit())
+}

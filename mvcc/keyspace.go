@@ -56,8 +56,7 @@ func (c *claims) Guard(key, value []byte) {
 
 // GuardedGet is Get of a key that the transaction guards with the result. The transaction does not count as one that has
 // read: its writes do not conflict with those of others that write the same keys. If the transaction has written the key
-// itself, GuardedGet returns that value and guards nothing. The key must not be in a range that the transaction has cut:
-// cut ranges are not looked at.
+// itself, or has cut a range with it, GuardedGet returns what it has then and guards nothing.
 func GuardedGet(tx *Tx, key []byte) (value []byte, ok bool, err error) {
 	if tx.set != nil {
 		if en, own, err := tx.set.Find(key); err != nil {
@@ -65,6 +64,9 @@ func GuardedGet(tx *Tx, key []byte) (value []byte, ok bool, err error) {
 		} else if own {
 			return tx.entryValue(en)
 		}
+	}
+	if tx.cuts.has(key) {
+		return nil, false, nil
 	}
 	if err := tx.Expired(); err != nil {
 		return nil, false, err

@@ -82,7 +82,7 @@ func (backup *backupCommand) run(p *program, cmd *cobra.Command, path string) (e
 	out := &pacedWriter{ctx: cmd.Context(), w: p.stdout, rate: rate, program: p}
 	defer func() { out.line.Stop() }()
 	take := func(db *dbm.DB) (token dbm.Token, err error) { return db.Backup(cmd.Context(), out) }
-	if backup.since != "" {
+	if cmd.Flags().Changed("since") {
 		since, err := dbm.ParseToken(backup.since)
 		if err != nil {
 			return usagef("--since: %v", err)

@@ -54,6 +54,7 @@ func TestBackupCommand(t *testing.T) {
 	require.Equal(t, "apple\nbanana\n", succeed(t, "list", filepath.Join(dir, "both")))
 	fail(t, exitError, []string{"damaged backup"}, "restore", filepath.Join(dir, "wrong"), "--file", increment)
 	fail(t, exitUsage, []string{"is not the token of a backup"}, "backup", db, "--since", "yesterday", "--file", filepath.Join(dir, "x"))
+	fail(t, exitUsage, []string{"--since"}, "backup", db, "--since", "", "--file", filepath.Join(dir, "x"))
 	fail(t, exitError, []string{"of another database"}, "backup", restored, "--since", result.Token, "--file", filepath.Join(dir, "x"))
 
 	fail(t, exitUsage, []string{"--rate wants a number of bytes"}, "backup", db, "--file", filepath.Join(dir, "x"), "--rate", "fast")
