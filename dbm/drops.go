@@ -21,29 +21,36 @@ type drops struct {
 	piece int64        // most records deleted by one transaction; 0 means dropRecords, tests set others
 	row   int          // bytes of records in a row of a load: see rowOf
 
-	mu    sync.Mutex      // guards under, over and loads
-	under bool            // dropAll is running
-	over  bool            // stop was called: dropAll starts no more
-	loads map[string]bool // prefixes of keyspaces that are being loaded: see spaceLoad
-	done  sync.WaitGroup  // waits for dropAll
+	mu    sync.Mutex            // guards under, over and loads
+	under bool                  // dropAll is running
+	over  bool                  // stop was called: dropAll starts no more
+	loads map[*spaceLoad]string // prefixes of keyspaces that are being loaded: see spaceLoad
+	done  sync.WaitGroup        // waits for dropAll
 }
 
-// spare keeps the records of a prefix that the catalog lists as dropped, until spare is called again with false.
-func (d *drops) spare(prefix []byte, yes bool) {
+// spare keeps the records of a load's prefix, which the catalog lists as dropped, until spare is called again for the
+// load: with another prefix, or nil for none. Two loads may spare one prefix: that of the number which both try to
+// take, until one of them has lost.
+func (d *drops) spare(l *spaceLoad, prefix []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loads == nil {
-		d.loads = map[string]bool{}
+		d.loads = map[*spaceLoad]string{}
 	}
-	if d.loads[string(prefix)] = yes; !yes {
-		delete(d.loads, string(prefix))
+	if d.loads[l] = string(prefix); prefix == nil {
+		delete(d.loads, l)
 	}
 }
 
 func (d *drops) spares(prefix []byte) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.loads[string(prefix)]
+	for _, spared := range d.loads {
+		if spared == string(prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // dropRecords is the most records that one background transaction deletes. Other commits wait while they are cut

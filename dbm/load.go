@@ -152,9 +152,7 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 		}
 	}
 	if !opts.Sorted && space == nil && tx.Written() > 0 {
-		c := tx.Cursor()
-		defer c.Release()
-		empty, err := db.engine.LoadEmpty(ctx, sortedSource(c))
+		empty, err := db.engine.LoadEmpty(ctx, sortedSource(tx))
 		if empty || err != nil {
 			return err
 		}
@@ -167,7 +165,10 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 	ended = true
 	err = tx.Commit()
 	in.committed(err)
-	return err
+	if err != nil {
+		return err
+	}
+	return db.Sync()
 }
 
 // loadTarget returns the transaction as one of the keyspace to be loaded (nil: the default one), emptied if replace
@@ -190,10 +191,17 @@ func loadTarget(tx *Tx, space *Keyspace, replace bool) (*Tx, error) {
 // loadChunk is about how many bytes of records are passed from one goroutine to the other at once.
 const loadChunk = 256 << 10
 
-// sortedSource returns the records of a cursor as an mvcc.LoadSource.
-func sortedSource(c *mvcc.Cursor) mvcc.LoadSource {
+// sortedSource returns what a transaction has written as an mvcc.LoadSource, without the records of its snapshot: in a
+// database that is empty by now, others have deleted those since. A transaction that was asked for a record must not be
+// committed.
+func sortedSource(tx *mvcc.Tx) mvcc.LoadSource {
 	records := make([]mvcc.LoadRecord, 0, 1024)
+	var c *mvcc.Cursor
 	return func() ([]mvcc.LoadRecord, error) {
+		if c == nil {
+			tx.OwnOnly()
+			c = tx.Cursor()
+		}
 		records = records[:0]
 		for bytes := 0; len(records) < cap(records) && bytes < loadChunk && c.Next(); {
 			key := c.Key()

@@ -29,7 +29,7 @@ type spaceLoad struct {
 	name   string
 	opts   LoadOptions
 	much   bool   // load in rows, however few records there are, and whatever the keyspace has by now
-	old    []byte // prefix of the keyspace that is empty, and is to be filled; nil with Replace
+	old    []byte // prefix of the keyspace that is empty, and is to be filled; nil with Replace. loadSorted sets it
 	form   []byte // what the mark of keyspaces says: whether values may have stamps
 	stamp  stamp  // 0 if none may
 	prefix []byte // of the number taken
@@ -88,7 +88,7 @@ func (l *spaceLoad) load(ctx context.Context, k *Keyspace, source *loadSource) (
 	}
 	loaded := false
 	defer func() {
-		k.db.drops.spare(l.prefix, false)
+		k.db.drops.spare(l, nil)
 		if !loaded {
 			k.db.drops.left.Add(1)
 			k.db.goOnDropping()
@@ -110,9 +110,11 @@ func (l *spaceLoad) load(ctx context.Context, k *Keyspace, source *loadSource) (
 }
 
 // loadSorted is loadRows of what a transaction has written to a keyspace. Where it has done anything, the transaction
-// must not be committed.
+// must not be committed. What the transaction's snapshot has is no part of it: others have deleted that since.
 func loadSorted(ctx context.Context, k *Keyspace, tx *Tx, opts LoadOptions) (done bool, err error) {
-	if !opts.Replace { // then the transaction must see nothing but what it has written
+	var old []byte
+	if !opts.Replace {
+		old = tx.space.prefix
 		switch empty, err := k.empty(); {
 		case errors.Is(err, ErrNoKeyspace): // dropped or renamed: the commit will lose
 			return false, nil
@@ -120,11 +122,12 @@ func loadSorted(ctx context.Context, k *Keyspace, tx *Tx, opts LoadOptions) (don
 			return false, err
 		}
 	}
+	tx.inner.OwnOnly()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	source := startLoad(ctx, reading(tx, cancel), k.db.drops.row)
 	defer source.stop()
-	l := &spaceLoad{db: k.db, name: k.name, opts: opts, much: true} // now that it has read, the transaction could lose for nothing
+	l := &spaceLoad{db: k.db, name: k.name, opts: opts, much: true, old: old} // now that it has read, the transaction could lose for nothing
 	return l.load(ctx, k, source)
 }
 
@@ -158,38 +161,47 @@ func isEmpty(tx *Tx) bool {
 
 // begin takes a number. done is false if the keyspace is not to be loaded in rows.
 func (l *spaceLoad) begin() (done bool, err error) {
-	err = l.db.Update(func(tx *Tx) error {
-		l.db.drops.spare(l.prefix, false)
-		done = false
-		if err := tx.hasSpaces(); err != nil {
-			return err
-		}
-		if l.old, err = tx.spaceNamed(l.name); l.opts.Replace {
-			l.old = nil
-			if err = tx.mayNameSpace(l.name); err != nil {
-				return err
-			}
-		} else if err != nil {
-			return err
-		} else if !l.much && !isEmpty(tx.as(spaceOf(l.old))) {
-			return tx.Err()
-		}
-		if l.form, err = tx.look(spaceMark); err != nil {
-			return err
-		}
-		l.form = bytes.Clone(l.form)
-		l.stamp = tx.stamp
-		if l.prefix, err = tx.nextSpace(); err != nil {
-			return err
-		}
-		l.db.drops.spare(l.prefix, true)
-		done = true
-		return tx.whole().Put(catalogKey(catalogDropped, l.prefix), []byte(l.name))
+	err = l.db.Update(func(tx *Tx) (err error) {
+		done, err = l.take(tx)
+		return err
 	})
-	if err != nil || !done {
-		l.db.drops.spare(l.prefix, false)
+	if done = done && err == nil; !done {
+		l.db.drops.spare(l, nil)
 	}
-	return done && err == nil, err
+	return done, err
+}
+
+// take is begin in a transaction.
+func (l *spaceLoad) take(tx *Tx) (done bool, err error) {
+	l.db.drops.spare(l, nil)
+	if err := tx.hasSpaces(); err != nil {
+		return false, err
+	}
+	old, err := tx.spaceNamed(l.name)
+	switch {
+	case l.opts.Replace:
+		err = tx.mayNameSpace(l.name)
+	case err != nil:
+	case l.much && !bytes.Equal(old, l.old): // the transaction would lose, which has written to the old one
+		err = ErrConflict
+	case !l.much && !isEmpty(tx.as(spaceOf(old))):
+		return false, tx.Err()
+	default:
+		l.old = old
+	}
+	if err != nil {
+		return false, err
+	}
+	if l.form, err = tx.look(spaceMark); err != nil {
+		return false, err
+	}
+	l.form = bytes.Clone(l.form)
+	l.stamp = tx.stamp
+	if l.prefix, err = tx.nextSpace(); err != nil {
+		return false, err
+	}
+	l.db.drops.spare(l, l.prefix)
+	return true, tx.whole().Put(catalogKey(catalogDropped, l.prefix), []byte(l.name))
 }
 
 // rows writes all records. chunks are those of the first row.

@@ -258,14 +258,14 @@ func TestLoadRowsAndDrops(t *testing.T) {
 		require.Nil(t, entry, "spared")
 		return err
 	}))
-	db.drops.spare(l.prefix, false)
+	db.drops.spare(l, nil)
 	db.drops.piece = 100
 	tx, err := db.Begin(TxOptions{})
 	require.NoError(t, err)
 	more, gone, err := db.dropPart(tx)
 	require.NoError(t, err)
 	require.True(t, more && !gone)
-	db.drops.spare(l.prefix, true)
+	db.drops.spare(l, l.prefix)
 	require.NoError(t, db.Update(l.finish))
 	require.ErrorIs(t, tx.Commit(), ErrConflict)
 	require.NoError(t, db.FinishDrops(t.Context()))
@@ -509,4 +509,30 @@ func TestLoadOfOneLeaf(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestLoadsTakeOneNumber: of two loads that try to take the same number at once, one loses. What the other one loads is
+// spared all the same.
+func TestLoadsTakeOneNumber(t *testing.T) {
+	db := newSpaced(t, nil)
+	require.NoError(t, cmpErr(db.CreateKeyspace("a"), db.CreateKeyspace("b")))
+	a, b := &spaceLoad{db: db, name: "a"}, &spaceLoad{db: db, name: "b"}
+	tx, err := db.Begin(TxOptions{})
+	require.NoError(t, err)
+	done, err := a.take(tx)
+	require.NoError(t, err)
+	require.True(t, done)
+	done, err = b.begin()
+	require.NoError(t, err)
+	require.True(t, done)
+	require.Equal(t, a.prefix, b.prefix)
+	require.ErrorIs(t, tx.Commit(), ErrConflict)
+	done, err = a.begin()
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NotEqual(t, a.prefix, b.prefix)
+	require.True(t, db.drops.spares(a.prefix))
+	require.True(t, db.drops.spares(b.prefix), "of the load that has not lost")
+	db.drops.spare(b, nil)
+	require.False(t, db.drops.spares(b.prefix))
 }

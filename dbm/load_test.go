@@ -354,3 +354,80 @@ func allRecords(t *testing.T, db *DB) map[string][]byte {
 	}))
 	return records
 }
+
+// TestLoadUndoesNoDelete: what others delete while unsorted records are loaded, so that the database or the keyspace is
+// empty in the end, does not come back with them. Who has dropped the keyspace makes the load lose, also if there is
+// another one of that name.
+func TestLoadUndoesNoDelete(t *testing.T) {
+	for _, name := range []string{"", "a", "dropped"} {
+		db := newWith(t, openUnsynced, nil)
+		db.drops.row = 64 << 10
+		load := db.Load
+		if name != "" {
+			require.NoError(t, db.CreateKeyspace(name))
+			load = db.Keyspace(name).Load
+		}
+		within := func(do func(in *Tx) error) error {
+			return db.Update(func(tx *Tx) error {
+				in, err := inSpace(tx, name)
+				return cmpErr(err, do(in))
+			})
+		}
+		require.NoError(t, within(func(in *Tx) error { return in.Put([]byte("was"), []byte("here")) }))
+		records, seq := rowRecords(1, 400, false, func() {
+			if name == "dropped" {
+				require.NoError(t, cmpErr(db.DropKeyspace(name), db.CreateKeyspace(name)))
+			} else {
+				require.NoError(t, within(func(in *Tx) error { return in.Delete([]byte("was")) }))
+			}
+		})
+		err := load(t.Context(), seq, LoadOptions{})
+		if requireLost(t, name == "dropped", err); err != nil {
+			records = nil
+		}
+		require.NoError(t, db.View(func(tx *Tx) error {
+			in, err := inSpace(tx, name)
+			require.NoError(t, err)
+			require.True(t, sameRecords(records, in), name)
+			return nil
+		}))
+		require.NoError(t, db.Check(t.Context()))
+	}
+}
+
+// TestLoadIsDurable: also in Buffered mode, and where a load is a transaction of Puts, its records survive a power
+// failure behind it.
+func TestLoadIsDurable(t *testing.T) {
+	for _, name := range []string{"", "a"} {
+		for _, n := range []int{3, 400} {
+			for _, sorted := range []bool{false, true} {
+				mem := vfs.NewMem(0)
+				open := func(fs *vfs.Mem) *DB {
+					opts := compacting(Buffered)
+					opts.Manual = true
+					db, err := openEngine(fs, "db", opts)
+					require.NoError(t, err)
+					require.NoError(t, db.keyspaces.ready())
+					db.drops.row = 64 << 10
+					return db
+				}
+				db := open(mem)
+				model := map[string]map[string]string{"": {"k": ""}, "a": {}}
+				require.NoError(t, cmpErr(db.CreateKeyspace("a"), db.Put([]byte("k"), nil), db.Sync()))
+				load := db.Load
+				if name != "" {
+					load = db.Keyspace(name).Load
+				}
+				records, seq := rowRecords(1, n, sorted, func() {})
+				require.NoError(t, load(t.Context(), seq, LoadOptions{Sorted: sorted}))
+				maps.Copy(model[name], records)
+				image := mem.Crash(vfs.KeepNone, 1)
+				after := open(image)
+				requireSpaces(t, after, model)
+				require.NoError(t, cmpErr(after.Close(), db.Close()))
+				image.Release()
+				mem.Release()
+			}
+		}
+	}
+}

@@ -116,6 +116,13 @@ func cutRange(tx *Tx, x *keyRange) error {
 	return nil
 }
 
+// OwnOnly hides the snapshot from all later reads: they see what the transaction has written, and nothing else. The
+// transaction must not be committed afterwards.
+func (c *claims) OwnOnly() {
+	c.cuts = cuts{&keyRange{}}
+	c.cutTurns++
+}
+
 // turnsOf changes whenever cursors of the transaction have to be rebuilt.
 func turnsOf(tx *Tx) int { return tx.set.Turns() + tx.cutTurns }
 

@@ -178,8 +178,13 @@ func (b *Build) Finish(group uint64, records int64) (*Flush, error) {
 
 // FinishBy is Finish for a row of leaves. graft makes them part of the tree, in the batch begun last, and returns the
 // number of records in the tree. The caller's reservation covers what the graft and the base have made dirty.
-func (b *Build) FinishBy(group uint64, graft func(*Batch) (records int64, err error)) (*Flush, error) {
+func (b *Build) FinishBy(group uint64, graft func(*Batch) (records int64, err error)) (f *Flush, err error) {
 	p := b.p
+	defer func() {
+		if err != nil {
+			b.f.Abandon()
+		}
+	}()
 	if err := b.write(); err != nil {
 		return nil, err
 	}
