@@ -141,9 +141,11 @@ func (m *simMember) begin(ended uint64) {
 			c.moves.showed(m, &e, &it)
 		}
 		m.shown[string(it.Key)] = it.Version
-		if e.seq == it.Version-s.base || s.Reign() != nil { // otherwise the item is of a copy
+		own := e.seq == it.Version-s.base
+		if own || s.Reign() != nil { // otherwise the item is of a copy
 			value := name(it.Value)
-			if value == "" || value[0] != 'v' {
+			brought := !own && !c.bases[it.Version-e.seq] // by a move: its old owner has perhaps not committed it, and the move then begins anew
+			if brought || value == "" || value[0] != 'v' {
 				value = ""
 			}
 			c.showed(m, e.seq, it.Version, value)

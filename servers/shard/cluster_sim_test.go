@@ -39,6 +39,7 @@ type clusterSim struct {
 	committed map[uint64]uint64 // by entry: the version that a primary has shown
 	newest    uint64            // newest key of committed
 	versions  map[string]uint64 // by value: the version that it was shown with
+	bases     map[uint64]bool   // of the versions of all reigns
 	counts    clusterCounts
 }
 
@@ -61,7 +62,7 @@ func newClusterSim(seed uint64) *clusterSim {
 // newShardSim makes the replicas of a shard.
 func newShardSim(w *sim.World, etcd *sim.Node, seed uint64, number uint32, moves *moveSim) *clusterSim {
 	c := &clusterSim{
-		w: w, etcd: etcd, seed: seed, all: map[string]*simMember{}, committed: map[uint64]uint64{}, versions: map[string]uint64{},
+		w: w, etcd: etcd, seed: seed, all: map[string]*simMember{}, committed: map[uint64]uint64{}, versions: map[string]uint64{}, bases: map[uint64]bool{},
 		dialled: map[string]*replicatest.Link{}, moves: moves, number: number,
 	}
 	c.mode = Durability(seed % 3)
@@ -315,7 +316,8 @@ func (c *clusterSim) isolate(m *simMember) {
 //  1. All members show an entry with one version, that of the reign which has committed the entry.
 //  2. When a primary shows an entry first, all members of the record have it and cannot lose it (invariant 4 of the
 //     design).
-//  3. No write is applied twice: each value has one version.
+//  3. No write is applied twice: each value has one version. The members of a move's new owner show what its old owner
+//     has sent before that counts.
 func (c *clusterSim) showed(m *simMember, seq, version uint64, value string) {
 	if m.shard.Reign() == nil && m.shard.Follower().Following() != c.rec.Term {
 		return // the entry may be of a reign that is over; no later reign has it
@@ -370,6 +372,9 @@ func (c *clusterSim) check(m *simMember) {
 				c.violation("%s serves, and clients of %s have tenure for %v", m.id, x.id, x.passed-c.w.Now())
 			}
 		}
+	}
+	if s.Reign() != nil {
+		c.bases[s.base] = true
 	}
 	serving := ""
 	for _, x := range c.members { // invariant 3 of the design: at most one life of a member has tenure
