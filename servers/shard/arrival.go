@@ -77,7 +77,7 @@ func (s *Shard) moveIn() (worked bool) {
 func (s *Shard) beginArrival(l replica.Link, msg *replica.Message) bool {
 	from := uint32(msg.Seq)
 	m, ok := s.takesFrom(from, msg.Term, msg.Synced)
-	if !ok || s.loading || s.toLoad {
+	if !ok || s.loading || s.toLoad || s.closed() {
 		return false
 	}
 	if last := s.in[from]; last != nil {
@@ -86,6 +86,7 @@ func (s *Shard) beginArrival(l replica.Link, msg *replica.Message) bool {
 	if s.base < msg.Pos { // invariant 18
 		s.setBase(msg.Pos)
 		s.start, s.settles = s.seq, s.seq
+		s.appendNothing(&change{kind: changeNothing}) // has the members raise theirs, also if no item comes
 	}
 	if s.in == nil {
 		s.in = map[uint32]*arrival{}

@@ -73,7 +73,8 @@
 //     attempt has brought, and waits until the drop is committed and in the file. So only the present primary adds
 //     or drops anything between the last item and the change, and keys removed before a second attempt are gone.
 //  18. Versions of a key never decrease: an item keeps its version, and the new owner's base is raised above all
-//     versions that the old owner may assign, before the first item comes.
+//     versions that the old owner may assign, before the first item comes. An entry tells the new owner's members,
+//     so that its next primary begins above them, too: a key that was removed at the old owner has no item to come.
 //  19. The state of a key that is sent is its state at that time, or a later one; each key of which an entry is shown
 //     after the first item was sent is sent again. So the last state sent of each key is its state when the part was
 //     closed. A changed key is not evicted before it is sent, because the file may be behind.

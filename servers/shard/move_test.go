@@ -427,6 +427,19 @@ func TestPartComes(t *testing.T) {
 	assert.Greater(t, d.put(goes, "w"), uint64(1<<40), "above all versions that the old owner has given")
 }
 
+// TestBaseIsToldToMembers: a part comes of which every key was removed. The next primary's versions are above those that
+// the removed items had.
+func TestBaseIsToldToMembers(t *testing.T) {
+	d, _ := comingDesk(t, Memory, nil)
+	require.EqualValues(t, 1, d.s.seq, "one entry says so")
+	m := memberDesk(t, Memory, 0, nil)
+	require.True(t, (*merged)(m.s).Merge(1, 1, d.s.buf))
+	m.s.o.Log.Append(1, d.s.buf)
+	assert.Equal(t, d.s.base, m.s.base)
+	m.record(2, 2, "a")
+	assert.Greater(t, m.put("k", "v"), d.s.base)
+}
+
 // TestPartComesFromThePrimary: the shard takes a part only from the primary that the record names, and no part that
 // it owns already.
 func TestPartComesFromThePrimary(t *testing.T) {

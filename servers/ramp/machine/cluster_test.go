@@ -341,8 +341,9 @@ func TestPartitionsBeginAgainTogether(t *testing.T) {
 	_, err := x.PutAll(t.Context(), pairs)
 	require.NoError(t, err)
 	x.Close()
-	was := served()["b"]
 	c.stop("a", nodes["a"])
+	was := served()["b"] // now: until then the two may have shared the partitions in another way
+	require.Less(t, was, 3)
 	nodes["a"] = c.start("a")
 	require.Never(t, func() bool { return served()["a"] > 0 }, 3*time.Second, 50*time.Millisecond)
 	require.Equal(t, was, served()["b"])
