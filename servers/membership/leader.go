@@ -110,17 +110,23 @@ func (m *Node) lead(ctx context.Context) {
 		return
 	}
 	defer group.Close()
-	dialled := make(chan dialledMember) // unbuffered: what nobody takes any more is closed
+	dialled := newDials[dialledMember]()
 	shards := map[uint32]*watch{}
 	defer func() {
 		for _, w := range shards {
 			w.forget()
 		}
+		dialled.end(func(d dialledMember) {
+			if d.conn != nil {
+				d.conn.Close()
+			}
+		})
 	}()
 	for ctx.Err() == nil {
 		for more := true; more; {
 			select {
-			case d := <-dialled:
+			case d := <-dialled.made:
+				dialled.left--
 				if w := shards[d.number]; w != nil {
 					m.attachWatched(group, w, d)
 				} else if d.conn != nil {
@@ -137,7 +143,7 @@ func (m *Node) lead(ctx context.Context) {
 			if shards[c.number] == nil {
 				shards[c.number] = &watch{number: c.number, members: map[string]*watched{}}
 			}
-			m.look(ctx, group, shards[c.number], dialled)
+			m.look(ctx, group, shards[c.number], &dialled)
 		}
 		for number, w := range shards {
 			if !slices.ContainsFunc(list, func(c *Copy) bool { return c.number == number }) {
@@ -169,7 +175,7 @@ func (m *Node) attachWatched(group *wire.Group, w *watch, d dialledMember) {
 }
 
 // look advances the supervision of one shard.
-func (m *Node) look(ctx context.Context, group *wire.Group, w *watch, dialled chan dialledMember) {
+func (m *Node) look(ctx context.Context, group *wire.Group, w *watch, dialled *dials[dialledMember]) {
 	m.mu.Lock()
 	rec, ok := m.records[w.number]
 	m.mu.Unlock()
@@ -311,7 +317,7 @@ func (k *knowledge) survivor(number uint32, rec *replica.Record) (best string, o
 }
 
 // ask keeps a connection to the member open, and a question under way.
-func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched, now time.Time, dialled chan dialledMember) {
+func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched, now time.Time, dialled *dials[dialledMember]) {
 	if x.link == nil {
 		if x.dial || now.Sub(x.failed) < lookEveryMember {
 			return
@@ -321,7 +327,7 @@ func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched,
 			x.asked = now
 		}
 		number, name := w.number, x.name
-		go func() {
+		dialled.start(func() dialledMember {
 			ctx, cancel := context.WithTimeout(ctx, dialWait)
 			defer cancel()
 			d := dialledMember{number: number, name: name}
@@ -330,14 +336,8 @@ func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched,
 					d.conn = c
 				}
 			}
-			select {
-			case dialled <- d:
-			case <-m.ctx.Done():
-				if d.conn != nil {
-					d.conn.Close()
-				}
-			}
-		}()
+			return d
+		})
 		return
 	}
 	for {

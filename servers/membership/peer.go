@@ -103,6 +103,27 @@ func (m *Node) dialPeer(ctx context.Context, group *wire.Group, addr string, h p
 	return &provingConn{Conn: c, proof: peerProof(m.site.Secret, 'c', hello, answer[:nonceSize])}, nil
 }
 
+// dials are connections that goroutines make for another one. Only that one may use or close them, as it alone uses
+// the group that they belong to: it takes what each dial has made, also at its end.
+type dials[T any] struct {
+	made chan T
+	left int // dials whose result was not taken yet
+}
+
+func newDials[T any]() dials[T] { return dials[T]{made: make(chan T)} }
+
+func (d *dials[T]) start(dial func() T) {
+	d.left++
+	go func() { d.made <- dial() }()
+}
+
+// end gives what the dials under way make to drop. The context of the dials has ended.
+func (d *dials[T]) end(drop func(T)) {
+	for ; d.left > 0; d.left-- {
+		drop(<-d.made)
+	}
+}
+
 // A provingConn is a connection whose caller still has to send its proof, which is possible once the connection is in
 // the group.
 type provingConn struct {

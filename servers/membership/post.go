@@ -58,7 +58,7 @@ func (m *Node) deliver(ctx context.Context) {
 		return
 	}
 	defer group.Close()
-	opened := make(chan openedBox) // unbuffered: what nobody takes any more is closed
+	opened := newDials[openedBox]()
 	boxes := map[uint32]*postbox{}
 	tick := time.NewTicker(postIdle)
 	defer tick.Stop()
@@ -70,14 +70,20 @@ func (m *Node) deliver(ctx context.Context) {
 					b.link.Close()
 				}
 			}
+			opened.end(func(o openedBox) {
+				if o.conn != nil {
+					o.conn.Close()
+				}
+			})
 			return
 		case n := <-m.post:
 			if looks == 0 {
 				tick.Reset(postLook)
 			}
 			looks = 100
-			m.send(ctx, group, boxes, &n, opened)
-		case o := <-opened:
+			m.send(ctx, group, boxes, &n, &opened)
+		case o := <-opened.made:
+			opened.left--
 			b := boxes[o.shard]
 			b.dials = false
 			if o.conn == nil {
@@ -106,7 +112,7 @@ func (m *Node) deliver(ctx context.Context) {
 }
 
 // send sends a note; without a connection it drops the note and makes one for the next notes.
-func (m *Node) send(ctx context.Context, group *wire.Group, boxes map[uint32]*postbox, n *note, opened chan openedBox) {
+func (m *Node) send(ctx context.Context, group *wire.Group, boxes map[uint32]*postbox, n *note, opened *dials[openedBox]) {
 	b := boxes[n.shard]
 	if b == nil {
 		b = &postbox{}
@@ -126,7 +132,7 @@ func (m *Node) send(ctx context.Context, group *wire.Group, boxes map[uint32]*po
 		return
 	}
 	b.dials, b.member = true, primary
-	go func() {
+	opened.start(func() openedBox {
 		ctx, cancel := context.WithTimeout(ctx, dialWait)
 		defer cancel()
 		o := openedBox{shard: n.shard, member: primary}
@@ -135,12 +141,6 @@ func (m *Node) send(ctx context.Context, group *wire.Group, boxes map[uint32]*po
 				o.conn = c
 			}
 		}
-		select {
-		case opened <- o:
-		case <-m.ctx.Done():
-			if o.conn != nil {
-				o.conn.Close()
-			}
-		}
-	}()
+		return o
+	})
 }
