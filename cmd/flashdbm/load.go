@@ -32,9 +32,9 @@ everything is on the disk.
 With --bulk an empty database is written from its beginning to its end, several
 times as fast, and all of the records are stored or none. Records in the order of
 their keys, as "flashdbm dump" writes them, are written as they are read; others
-are sorted in the database's file first. With --keyspace, or into a database that
-has records, --bulk is one transaction, and no faster than that. With --replace the
-records take the place of everything that the database or the keyspace had, and a
+are sorted in the database's file first. So is an empty keyspace (--keyspace), also
+beside the records of others. Into a database or a keyspace that has records, --bulk
+is one transaction, and no faster than that. With --replace the records take the place of everything that the database or the keyspace had, and a
 keyspace that is not there is made: readers see all of the old records or all of the
 new ones.
 
