@@ -22,7 +22,7 @@ func newCompactCommand(p *program) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:               "compact DATABASE",
-		Short:             "Make the file as small as its records allow",
+		Short:             "Make the file small",
 		Long:              compactHelp,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,

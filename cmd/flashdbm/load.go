@@ -34,9 +34,9 @@ times as fast, and all of the records are stored or none. Records in the order o
 their keys, as "flashdbm dump" writes them, are written as they are read; others
 are sorted in the database's file first. So is an empty keyspace (--keyspace), also
 beside the records of others. Into a database or a keyspace that has records, --bulk
-is one transaction, and no faster than that. With --replace the records take the place of everything that the database or the keyspace had, and a
-keyspace that is not there is made: readers see all of the old records or all of the
-new ones.
+is one transaction, and no faster than that. With --replace the records take the
+place of everything that the database or the keyspace had, and a keyspace that is
+not there is made: readers see all of the old records or all of the new ones.
 
 With --keyspaces the dump may be of several databases, as those of "flashdbm dump
 --keyspaces" and mdb_dump -a. The records of each go to the keyspace of its name,
