@@ -54,6 +54,7 @@ type clusterLane struct {
 	again time.Time
 	rest  time.Time
 	tries int
+	moved int // answers that the key has moved
 	read  *clusterPointer
 	shard int           // the shard of the operation
 	anew  bool          // the request has to be sent again on the same connection
@@ -531,7 +532,8 @@ func (x *clusterClient) answer(now time.Time, msg *wire.Message) {
 			x.circle = c.moves.at
 		}
 		x.route(l)
-		l.anew, l.again = true, now.Add(c.upTo(5*time.Millisecond))
+		l.anew, l.again = true, now.Add(c.upTo(5*time.Millisecond<<min(l.moved, 5))) // a client has protocol.Window numbers
+		l.moved++
 		return
 	case protocol.StatusUnavailable:
 		l.anew = x.circle != nil && c.rand(2) == 0
