@@ -62,8 +62,8 @@ type bornRun struct {
 
 // logOps appends the redo of the ops to the redo that waits for the log. The redo of a small batch is encoded in the
 // memory of the active memtable, and the ops then refer to their keys and values there: one copy serves log, readers
-// and tree, and the write sets can be reused before the batch is merged. Keys and values of larger batches, up to
-// copyMost, are copied beside their redo.
+// and tree, and the write sets can be reused before the batch is merged. Only small batches are copied: their write
+// sets take much more memory than their keys and values do.
 func (c *committer) logOps() (copied bool) {
 	c.log.redoOps += uint64(len(c.batch.ops))
 	bound := c.batch.opBytes + len(c.batch.ops)*redo.MaxRecord
@@ -71,11 +71,7 @@ func (c *committer) logOps() (copied bool) {
 		for i := range c.batch.ops {
 			c.log.redo = redo.Append(c.log.redo, &c.batch.ops[i])
 		}
-		if c.batch.opBytes > copyMost {
-			return false
-		}
-		c.tree.tables.copyOps(c.batch.ops)
-		return true
+		return false
 	}
 	copies := &c.tree.tables.active.Copies
 	b := copies.Reserve(bound)

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"flashdbm/internal/writeset"
 )
 
 // TestCopiesStay: a table may be retired between the moment when a batch is logged and the one when it is inserted:
@@ -42,39 +40,5 @@ func TestCopiesStay(t *testing.T) {
 			require.Equal(t, value(k), get(t, tx, fmt.Sprintf("%06d", k*7919%100_003)), "reader %d", r)
 		}
 		require.NoError(t, tx.Rollback())
-	}
-}
-
-// TestCopiedBatches: the write set of a batch that was copied is used again at once, though a memtable has its
-// records: these are as they were.
-func TestCopiedBatches(t *testing.T) {
-	for _, d := range []Durability{WriteThrough, Buffered} {
-		e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true, DeferOps: 1}, Durability: d, Manual: true})
-		const keys = 20
-		commit := func(batch, value int) *writeset.Set {
-			tx := begin(t, e, TxOptions{})
-			for i := range keys {
-				require.NoError(t, tx.Put(fmt.Appendf(nil, "%d %d", batch, i), fmt.Appendf(nil, "%0*d", copyBytes/8, value)))
-			}
-			require.NoError(t, tx.Commit())
-			return e.committer.resolver.list.Head().Value.set
-		}
-		set := commit(0, 1)
-		require.Equal(t, keys, e.tree.tables.rest(), "%d", d)
-		for i := range lookedAt {
-			put(t, e, fmt.Sprint("other ", i), "")
-		}
-		_, err := e.tree.reclaimNow() // moves the horizon, and merges nothing
-		require.NoError(t, err)
-		require.NotZero(t, e.tree.tables.rest())
-		require.NotEqual(t, keys, set.Len(), "%d: not used again: nothing is tested", d)
-		for i := range 4 {
-			commit(1, 2+i)
-		}
-		view := begin(t, e, TxOptions{ReadOnly: true})
-		for i := range keys {
-			require.Equal(t, fmt.Sprintf("%0*d", copyBytes/8, 1), get(t, view, fmt.Sprintf("0 %d", i)), "%d", d)
-		}
-		require.NoError(t, view.Rollback())
 	}
 }

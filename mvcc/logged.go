@@ -60,7 +60,6 @@ func (c *committer) logInto(g *logstore.Group) (copied bool) {
 		}
 		c.batch.opBytes += len(op.Key) + len(op.Value)
 	}
-	some := c.batch.opBytes <= copyMost
 	for i := range c.batch.ops {
 		switch op := &c.batch.ops[i]; {
 		case op.Ref != nil && op.Ref.Kind == btree.Logged:
@@ -73,9 +72,7 @@ func (c *committer) logInto(g *logstore.Group) (copied bool) {
 		default:
 			c.log.scratch = redo.Append(c.log.scratch[:0], op)
 			g.Append(c.log.scratch)
-			if copied = some; copied {
-				op.Key, op.Value = copies.CopyBoth(op.Key, op.Value)
-			}
+			copied = false
 		}
 	}
 	c.log.redoOps += uint64(len(c.batch.ops))

@@ -19,8 +19,8 @@ import (
 //
 //  1. The newest view's Base <= applied. The tree has every commit up to Base; the memtables have those from there to
 //     applied.
-//  2. An entry does not change as long as a reader may have its table. Keys and values of batches up to copyMost are
-//     in the table's own memory; those of larger batches are in their write sets, which are not reused before.
+//  2. An entry does not change as long as a reader may have its table. Keys and values of small batches are in the
+//     table's own memory; those of other batches are in their write sets, which are not reused before.
 //  3. When the tree has all entries of a table, the table is retired at the Seq m of that version of the tree.
 //     Readers registered at m or above do not have the table; it is reused when the horizon has reached m.
 //  4. In Durable mode only durable entries are merged. So no View needs an older tree than the newest.
@@ -70,11 +70,6 @@ const (
 	// copyBytes is the most bytes of keys and values of a batch that are copied into the memtable: see logOps. It
 	// covers every batch that may share a page.
 	copyBytes = logstore.BodySize
-	// copyMost is the most bytes of keys and values of a batch that are copied into the memtable although its redo is
-	// encoded elsewhere. Then its write sets are used again at once: a load leaves no garbage but the memtables, and
-	// takes 5 to 15 % less processor time. Larger batches are not copied, because for a moment they would take their
-	// memory twice.
-	copyMost = 1 << 20
 
 	// deferOps is the fewest ops of a synced batch that stays unmerged for longer. Smaller batches are merged while
 	// the device writes the next one. Bulk loads have larger batches, and gain by merging later.

@@ -28,7 +28,7 @@ type Memtable struct {
 	order  atomic.Pointer[order]           // sorted keys of the first entries; made by readers
 
 	// The fields below belong to the leader.
-	Copies writeset.Arena // keys and values of entries, or redo records that hold them
+	Copies writeset.Arena // redo records of small batches, which hold the keys and values of their entries
 	n      uint32         // number of entries
 	keys   int            // number of distinct keys
 	bytes  int64          // bytes of keys and values
