@@ -53,6 +53,17 @@ func rowRecords(seed byte, n int, sorted bool, meanwhile func()) (records map[st
 	}
 }
 
+// openForRows opens a database without background work, whose loads have rows of that many bytes.
+func openForRows(t *testing.T, fs *vfs.Mem, durability Durability, row int) *DB {
+	opts := compacting(durability)
+	opts.Manual = true
+	db, err := openEngine(fs, "db", opts)
+	require.NoError(t, err)
+	require.NoError(t, db.keyspaces.ready())
+	db.drops.row = row
+	return db
+}
+
 // TestLoadRows loads keyspaces row by row, of which one has records that are replaced and one is empty, between two
 // others that are written meanwhile, as the default one is. A standby follows. What was there, what was written and
 // what was loaded is there in the end, for snapshots of before, at the standby and after the next open.
@@ -314,15 +325,7 @@ func TestLoadRowsPowerCut(t *testing.T) {
 	}
 	mem := vfs.NewMem(0)
 	defer mem.Release()
-	opts := compacting(Durable)
-	opts.Manual = true
-	open := func(fs *vfs.Mem) *DB {
-		db, err := openEngine(fs, "db", opts)
-		require.NoError(t, err)
-		require.NoError(t, db.keyspaces.ready())
-		db.drops.row = 24 << 10
-		return db
-	}
+	open := func(fs *vfs.Mem) *DB { return openForRows(t, fs, Durable, 24<<10) }
 	db := open(mem)
 	db.drops.stop()
 	require.NoError(t, cmpErr(db.EnableKeyspaces(), db.CreateKeyspace("a"), db.CreateKeyspace("z"), db.Keyspace("z").Put([]byte("k"), make([]byte, 500))))
@@ -425,15 +428,7 @@ func TestLoadRowsFaults(t *testing.T) {
 	}
 	for at := 1; ; at += step {
 		mem := vfs.NewMem(0)
-		opts := compacting(Durable)
-		opts.Manual = true
-		open := func(fs *vfs.Mem) *DB {
-			db, err := openEngine(fs, "db", opts)
-			require.NoError(t, err)
-			require.NoError(t, db.keyspaces.ready())
-			db.drops.row = 24 << 10
-			return db
-		}
+		open := func(fs *vfs.Mem) *DB { return openForRows(t, fs, Durable, 24<<10) }
 		db := open(mem)
 		require.NoError(t, cmpErr(db.EnableKeyspaces(), db.CreateKeyspace("a")))
 		var ops atomic.Int64

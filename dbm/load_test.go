@@ -402,15 +402,7 @@ func TestLoadIsDurable(t *testing.T) {
 		for _, n := range []int{3, 400} {
 			for _, sorted := range []bool{false, true} {
 				mem := vfs.NewMem(0)
-				open := func(fs *vfs.Mem) *DB {
-					opts := compacting(Buffered)
-					opts.Manual = true
-					db, err := openEngine(fs, "db", opts)
-					require.NoError(t, err)
-					require.NoError(t, db.keyspaces.ready())
-					db.drops.row = 64 << 10
-					return db
-				}
+				open := func(fs *vfs.Mem) *DB { return openForRows(t, fs, Buffered, 64<<10) }
 				db := open(mem)
 				model := map[string]map[string]string{"": {"k": ""}, "a": {}}
 				require.NoError(t, cmpErr(db.CreateKeyspace("a"), db.Put([]byte("k"), nil), db.Sync()))
