@@ -11,7 +11,8 @@ import (
 )
 
 // A Host is a node of the table in the same process; *machine.Node is one. It has all partitions. The host may call
-// done and each after the call has returned, from another goroutine; they do not call the host.
+// done and each after the call has returned, from another goroutine; they do not call the host. It keeps nothing of q,
+// nor of the keys and values, when the call has returned.
 type Host interface {
 	Table() (seed uint64, partitions uint32)
 	Prepare(partition uint32, q *protocol.Prepare, flags protocol.Flags, done func(protocol.Status, protocol.Timestamp))
@@ -56,10 +57,8 @@ type gathering struct {
 
 func gather(n int) *gathering { return &gathering{left: n} }
 
-// answer handles one answer.
-func (g *gathering) answer(take func()) {
-	g.mu.Lock()
-	take()
+// answered is called once for each answer, with mu held, and releases mu.
+func (g *gathering) answered() {
 	if g.left--; g.left == 0 && g.all != nil {
 		close(g.all)
 	}
@@ -98,7 +97,9 @@ func over(ctx context.Context, until time.Time) error {
 
 // PutAll does what Client.PutAll does.
 func (c *LocalClient) PutAll(ctx context.Context, pairs []Pair) (Timestamp, error) {
-	t := &put{}
+	t := puts.Get().(*put)
+	defer puts.Put(t)
+	defer t.empty()
 	if err := t.split(c.e, pairs); err != nil {
 		return 0, err
 	}
@@ -114,7 +115,18 @@ func (c *LocalClient) PutAll(ctx context.Context, pairs []Pair) (Timestamp, erro
 	}
 }
 
-// tryPut tries with one timestamp. again: the transaction was refused, and a newer timestamp may succeed.
+// puts have the memory of transactions that have ended, for those to come.
+var puts = sync.Pool{New: func() any { return new(put) }}
+
+// empty forgets keys and values.
+func (t *put) empty() {
+	for i := range t.parts {
+		clear(t.parts[i].body.Parts)
+	}
+}
+
+// tryPut tries with one timestamp. again: the transaction was refused, and a newer timestamp may succeed. Answers that
+// come after it has given up find only what belongs to this try.
 func (c *LocalClient) tryPut(ctx context.Context, until time.Time, t *put) (ts Timestamp, again bool, err error) {
 	c.mu.Lock()
 	ts = c.clock.Next(uint64(time.Now().UnixMilli()))
@@ -124,36 +136,37 @@ func (c *LocalClient) tryPut(ctx context.Context, until time.Time, t *put) (ts T
 		flags = protocol.FlagOnePhase
 	}
 	g := gather(len(t.parts))
-	newest, clock := Timestamp(0), Timestamp(0)
+	newest, clock, refused := Timestamp(0), Timestamp(0), false
+	prepared := func(s protocol.Status, n Timestamp) {
+		g.mu.Lock()
+		defer g.answered()
+		switch s {
+		case protocol.StatusOK:
+			return
+		case protocol.StatusClock:
+			clock = n
+		case protocol.StatusRefused:
+		default:
+			g.err = failed(s)
+		}
+		newest, refused = max(newest, n), true
+	}
 	for i := range t.parts {
 		p := &t.parts[i]
 		p.body.TS = ts
-		c.host.Prepare(p.link.number, &p.body, flags, func(s protocol.Status, n Timestamp) {
-			g.answer(func() {
-				switch s {
-				case protocol.StatusOK:
-					return
-				case protocol.StatusClock:
-					clock = n
-				case protocol.StatusRefused:
-				default:
-					g.err = failed(s)
-				}
-				newest, again = max(newest, n), true
-			})
-		})
+		c.host.Prepare(p.link.number, &p.body, flags, prepared)
 	}
 	if why := g.wait(ctx, until); why != nil {
 		return 0, false, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
 	}
 	d := protocol.Transaction{TS: ts, Client: c.e.client}
 	switch {
-	case again && len(t.parts) > 1:
+	case refused && len(t.parts) > 1:
 		for i := range t.parts {
 			c.host.Abort(t.parts[i].link.number, d, func(protocol.Status) {})
 		}
 		fallthrough
-	case again:
+	case refused:
 		c.mu.Lock()
 		if clock != 0 {
 			c.clock.Correct(uint64(time.Now().UnixMilli()), clock)
@@ -171,14 +184,15 @@ func (c *LocalClient) tryPut(ctx context.Context, until time.Time, t *put) (ts T
 		return ts, false, nil
 	}
 	done := gather(len(t.parts))
+	committed := func(s protocol.Status) {
+		done.mu.Lock()
+		defer done.answered()
+		if s != protocol.StatusOK {
+			done.err = fmt.Errorf("%w: %v", ErrUnknownOutcome, s)
+		}
+	}
 	for i := range t.parts {
-		c.host.Commit(t.parts[i].link.number, d, func(s protocol.Status) {
-			done.answer(func() {
-				if s != protocol.StatusOK {
-					done.err = fmt.Errorf("%w: %v", ErrUnknownOutcome, s)
-				}
-			})
-		})
+		c.host.Commit(t.parts[i].link.number, d, committed)
 	}
 	if why := done.wait(ctx, until); why != nil {
 		return 0, false, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
@@ -260,16 +274,16 @@ func (c *LocalClient) askGroups(ctx context.Context, until time.Time, t *get) er
 				t.set(&t.keys[g.keys[n]], v.State, v.TS, v.Content)
 			}
 		}, func(s protocol.Status) {
-			w.answer(func() {
-				switch {
-				case s == protocol.StatusFull && len(g.keys) > 1:
-					t.groups = append(t.groups, g.halves())
-				case s != protocol.StatusOK:
-					w.err = failed(s)
-				case g.then != nil:
-					t.groups = append(t.groups, *g.then)
-				}
-			})
+			w.mu.Lock()
+			defer w.answered()
+			switch {
+			case s == protocol.StatusFull && len(g.keys) > 1:
+				t.groups = append(t.groups, g.halves())
+			case s != protocol.StatusOK:
+				w.err = failed(s)
+			case g.then != nil:
+				t.groups = append(t.groups, *g.then)
+			}
 		})
 	}
 	if why := w.wait(ctx, until); why != nil {

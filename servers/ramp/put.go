@@ -21,6 +21,7 @@ type put struct {
 	underWay
 	parts    []putPart
 	hashes   []uint64
+	sorted   []hashed // the pairs, while they are sorted
 	ts       Timestamp
 	left     int   // number of answers under way
 	outcome  phase // the present phase
@@ -38,6 +39,12 @@ type putPart struct {
 	link *link
 	life uint64 // of the partition, when the transaction began
 	body protocol.Prepare
+}
+
+// A hashed pair is the place of a pair among those of the caller.
+type hashed struct {
+	hash uint64
+	at   int
 }
 
 type phase uint8
@@ -66,11 +73,8 @@ func (t *put) split(e *engine, pairs []Pair) error {
 	if len(pairs) == 0 || len(pairs) > protocol.MaxKeys {
 		return fmt.Errorf("%w: %d keys; 1 to %d are possible", ErrTooLarge, len(pairs), protocol.MaxKeys)
 	}
-	type hashed struct {
-		hash uint64
-		at   int
-	}
-	list := make([]hashed, len(pairs))
+	list := slices.Grow(t.sorted[:0], len(pairs))[:len(pairs)]
+	t.sorted = list
 	for i := range pairs {
 		p := &pairs[i]
 		if len(p.Key) > protocol.MaxKey || len(p.Value) > protocol.MaxValue {
@@ -87,8 +91,8 @@ func (t *put) split(e *engine, pairs []Pair) error {
 		}
 		return a.at - b.at
 	})
-	t.hashes = make([]uint64, 0, len(list))
-	t.parts = make([]putPart, 0, min(len(list), len(e.links)))
+	t.hashes = slices.Grow(t.hashes[:0], len(list))
+	t.parts = slices.Grow(t.parts[:0], min(len(list), len(e.links)))
 	for i, h := range list {
 		if i+1 < len(list) && list[i+1].hash == h.hash {
 			if string(pairs[h.at].Key) != string(pairs[list[i+1].at].Key) {
@@ -106,8 +110,10 @@ func (t *put) split(e *engine, pairs []Pair) error {
 		at := slices.IndexFunc(t.parts, func(x putPart) bool { return x.link == l })
 		if at < 0 {
 			at = len(t.parts)
-			t.parts = append(t.parts, putPart{link: l})
-			t.parts[at].body.Parts = make([]protocol.Part, 0, min(len(list), 1+2*len(list)/len(e.links)))
+			t.parts = t.parts[:at+1]
+			room := t.parts[at].body.Parts
+			t.parts[at] = putPart{link: l}
+			t.parts[at].body.Parts = slices.Grow(room[:0], min(len(list), 1+2*len(list)/len(e.links)))
 		}
 		b := &t.parts[at].body
 		b.Parts = append(b.Parts, part)

@@ -43,7 +43,8 @@ func newConn(s *Server, nc net.Conn, id int64) *conn {
 func (c *conn) serve() {
 	defer c.net.Close()
 	defer c.in.release()
-	c.in.src, c.out.dst = input{c.s, c.net}, &output{s: c.s, net: c.net}
+	nc := direct(c.net)
+	c.in.src, c.out.dst = input{c.s, nc}, &output{s: c.s, net: nc}
 	if c.s.o.TLS != nil {
 		t := tls.Server(c.net, c.s.o.TLS)
 		c.net.SetDeadline(time.Now().Add(handshakeTimeout))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"flashdbm/servers/hydra"
 	"flashdbm/servers/ramp"
@@ -25,6 +26,9 @@ var errNotOfRamp = errors.New("a RAMP table has GET, SET, MGET, MSET, DEL, UNLIN
 // rampError returns the error of a HydraDB table that stands for an error of a RAMP table: clients are told of the
 // former.
 func rampError(err error) error {
+	if err == nil {
+		return nil
+	}
 	for of, as := range map[error]error{
 		ramp.ErrUnknownOutcome: hydra.ErrUnknownOutcome, ramp.ErrUnavailable: hydra.ErrUnavailable, ramp.ErrFull: hydra.ErrFull,
 	} {
@@ -35,13 +39,20 @@ func rampError(err error) error {
 	return err
 }
 
+// pairLists have the memory of lists that are no longer used.
+var pairLists = sync.Pool{New: func() any { return new([]ramp.Pair) }}
+
 // SetAll implements Transactions.
 func (t RampTable) SetAll(ctx context.Context, args [][]byte) error {
-	pairs := make([]ramp.Pair, len(args)/2)
-	for i := range pairs {
-		pairs[i] = ramp.Pair{Key: args[2*i], Value: args[2*i+1]}
+	list := pairLists.Get().(*[]ramp.Pair)
+	pairs := (*list)[:0]
+	for i := 0; i < len(args); i += 2 {
+		pairs = append(pairs, ramp.Pair{Key: args[i], Value: args[i+1]})
 	}
 	_, err := t.Client.PutAll(ctx, pairs)
+	clear(pairs)
+	*list = pairs
+	pairLists.Put(list)
 	return rampError(err)
 }
 
