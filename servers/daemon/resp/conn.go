@@ -63,13 +63,12 @@ func (c *conn) serve() {
 		err := c.serveArrived()
 		c.runBatch()
 		if err == nil && !c.quit {
-			c.out.flush()
 			if c.s.o.Transactions != nil {
-				// A transaction takes so long that other connections become ready. After their turn the next command
-				// of this connection has more often arrived, so that the read finds it. Commands of one key are
-				// answered before others arrive; with this call they took a tenth more of the processor.
+				// A transaction takes so long that other connections become ready meanwhile. After their turn the answers
+				// of all go out one after another, and a client that has several connections is woken once for them.
 				runtime.Gosched()
 			}
+			c.out.flush()
 			err = c.in.fill()
 		}
 		var wrong protocolError

@@ -45,10 +45,11 @@ type runner struct {
 	counted bool // the thread has had clients, so GOMAXPROCS was raised for it
 	done    sync.WaitGroup
 
-	// The holder of own serves the partition, and uses p, groups and read. While own is held, no lock but mailMu is
-	// taken.
-	own  sync.Mutex
-	read time.Time // the clock, as last read
+	// The holder of own serves the partition, and uses p, groups, read and called. While own is held, no lock but
+	// mailMu is taken.
+	own    sync.Mutex
+	read   time.Time // the clock, as last read
+	called bool      // there was a call since the thread last went to sleep
 
 	mailMu sync.Mutex // guards mails; no other lock is taken while it is held
 	mails  []partition.Note
@@ -182,7 +183,7 @@ func (r *runner) run() {
 			idle = now
 			r.yield()
 		case (r.p.Connections() == 0 && r.copy == nil || now.Sub(idle) >= spinTime) && r.arm():
-			r.sleep(min(r.p.IdleFor(), idleLook))
+			r.sleep(min(r.idleFor(), idleLook))
 			idle = time.Time{}
 		default:
 			r.yield()
@@ -251,6 +252,15 @@ func (r *runner) arm() bool {
 	return ready && len(r.attach) == 0 && !r.posted.Load()
 }
 
+// idleFor returns how long the thread may sleep.
+func (r *runner) idleFor() time.Duration {
+	if r.called { // the next caller probably comes soon
+		r.called = false
+		return r.alone.IdleBeside()
+	}
+	return r.p.IdleFor()
+}
+
 // sleep releases the partition until a peer notifies the thread, the thread is woken, or d has passed.
 func (r *runner) sleep(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -314,6 +324,7 @@ func (r *runner) call(do func(p *partition.Partition)) bool {
 	}
 	do(p)
 	p.Tidy()
+	r.called = true
 	owes := p.Owes()
 	r.own.Unlock()
 	if owes {

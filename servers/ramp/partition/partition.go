@@ -63,6 +63,10 @@ const (
 	// dueTogether is the least time that a partition without other work sleeps before it does work that is due by
 	// time. Smaller: a busy table wakes its threads for such work a thousand times a second.
 	dueTogether = int64(10 * time.Millisecond)
+	// dueBeside replaces dueTogether while callers within the process do such work with each call. Smaller: the thread
+	// wakes for the little that they leave; each time the scheduler takes its processor away from it, which keeps a
+	// thread of the runtime busy. Larger: calls with very many keys leave more memory to be freed.
+	dueBeside = int64(100 * time.Millisecond)
 	// fullTime is how long a fetched version waits for room before requests for several keys are failed: longer than
 	// evictions wait for the file.
 	fullTime     = int64(100 * time.Millisecond)
@@ -275,7 +279,12 @@ func (p *Partition) Busy() bool {
 func (p *Partition) Quiet() bool { return p.now < p.quiet }
 
 // IdleFor returns how long a partition that finds nothing to do may sleep, if nothing wakes it.
-func (p *Partition) IdleFor() time.Duration {
+func (p *Partition) IdleFor() time.Duration { return p.idleFor(dueTogether) }
+
+// IdleBeside is IdleFor for a partition that callers within the process keep busy: they tidy up.
+func (p *Partition) IdleBeside() time.Duration { return p.idleFor(dueBeside) }
+
+func (p *Partition) idleFor(together int64) time.Duration {
 	d := int64(time.Second)
 	if p.now < p.quiet {
 		d = p.quiet - p.now
@@ -285,7 +294,7 @@ func (p *Partition) IdleFor() time.Duration {
 	}
 	for _, at := range []int64{p.overtaken.due(), p.removed.due(), p.refused.due(), p.asks.due()} {
 		if at > 0 {
-			d = min(d, max(at-p.now, dueTogether))
+			d = min(d, max(at-p.now, together))
 		}
 	}
 	return time.Duration(d)

@@ -495,6 +495,24 @@ func TestFinished(t *testing.T) {
 	require.Contains(t, f.p.txns, d.TS)
 }
 
+// TestIdleBeside: callers within the process do what is due by time, so the thread does not wake for each piece of it;
+// it does for work that has to be done at once.
+func TestIdleBeside(t *testing.T) {
+	b := newBench(t)
+	for i := range uint64(2) {
+		b.prepare(at(i), false, "a")
+		require.Equal(t, protocol.StatusOK, b.commit(at(i)))
+	}
+	require.Equal(t, time.Second, b.p.IdleBeside(), "the outcome may be asked for in a second")
+	require.Equal(t, time.Second, b.p.IdleFor())
+	b.mono += versionTime - int64(time.Millisecond) // the first version is about to be dropped
+	b.p.Look()
+	require.Equal(t, 100*time.Millisecond, b.p.IdleBeside())
+	require.Equal(t, 10*time.Millisecond, b.p.IdleFor())
+	b.p.quiet = b.p.now + int64(time.Millisecond)
+	require.Equal(t, time.Millisecond, b.p.IdleBeside())
+}
+
 // TestSameHash: keys with the same hash have versions of their own.
 func TestSameHash(t *testing.T) {
 	a := active{lists: map[uint64]*versions{}}
