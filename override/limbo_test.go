@@ -1,9 +1,12 @@
 package override
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/btree"
 )
 
 // A long reader costs the versions that it can see, not all that are made while it stays.
@@ -42,6 +45,35 @@ func TestShortReadersBesideAHeldOne(t *testing.T) {
 		most = max(most, s.p.limbo.size())
 	}
 	require.Less(t, most, 3*heldSlack)
+	s.must(s.recheck(held))
+	held.slot.Release()
+	s.must(s.reclaim())
+	require.Zero(t, s.p.limbo.size())
+	s.must(s.settle())
+}
+
+// What short readers have held is freed soon also beside a reader that holds many versions. When passes came only at
+// twice the size, as much again was kept for readers that had gone.
+func TestShortReadersBesideAReaderOfMuch(t *testing.T) {
+	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 1000 }}
+	for i := range 400 { // more than a hundred leaves
+		records.keys = append(records.keys, fmt.Appendf(nil, "key %04d", i))
+	}
+	s := startScript(t, records, false)
+	all := span(0, len(records.keys))
+	s.put(all...)
+	held := s.reader()
+	s.put(all...)
+	s.must(s.reclaim())
+	kept := len(s.p.limbo.held)
+	require.Greater(t, kept, 2*heldSlack)
+	for range 20 {
+		r := s.reader()
+		s.put(all...)
+		s.must(s.reclaim())
+		require.LessOrEqual(t, len(s.p.limbo.held), 2*kept+kept/4+heldSlack) // both readers see as much
+		r.slot.Release()
+	}
 	s.must(s.recheck(held))
 	held.slot.Release()
 	s.must(s.reclaim())
