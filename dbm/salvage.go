@@ -132,6 +132,9 @@ func damageOf(m salvage.Missing) Damage {
 	case salvage.Superblock:
 		d.Scope = DamagedSpace
 		d.Err = fmt.Errorf("superblock in page %d, which says how far the log goes: %w", m.Page, m.Err)
+	case salvage.Segment:
+		d.Scope = LostCommits
+		d.Err = fmt.Errorf("commits may be missing: %w", m.Err)
 	case salvage.OlderRecord:
 		d.Scope = OlderVersion
 		d.Err = fmt.Errorf("%w: the newest leaf is damaged; this version is of group %d", ErrCorrupt, m.FirstGroup)

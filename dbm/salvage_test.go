@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -175,26 +176,40 @@ func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 	}
 	image := mem.Clone()
 	defer image.Release()
-	f, err := image.Open(salvagePath, os.O_RDONLY, 0)
-	require.NoError(t, err)
-	defer f.Close()
-	n, err := f.Size()
-	require.NoError(t, err)
-	h.file = make([]byte, n)
-	_, err = f.ReadAt(h.file, 0)
-	require.True(t, err == nil || err == io.EOF)
+	h.file = fileBytes(t, image)
 	h.groups = map[uint64][]logstore.Addr{}
-	pages, err := pagefile.Open(t.Context(), image, salvagePath, 0)
+	eachSoundPage(t, h.file, func(a uint64, x logstore.PageHead, span uint64) {
+		for i := range span {
+			h.groups[x.No] = append(h.groups[x.No], a+i)
+		}
+	})
+	return h
+}
+
+// eachSoundPage calls fn for each sound page of a file that is not damaged.
+func eachSoundPage(t testing.TB, file []byte, fn func(a uint64, x logstore.PageHead, span uint64)) {
+	t.Helper()
+	mem := memoryFile(t, file)
+	defer mem.Release()
+	pages, err := pagefile.Open(t.Context(), mem, salvagePath, 0)
 	require.NoError(t, err)
 	defer pages.Close()
 	require.NoError(t, pages.EachSegment(func(n uint32) error {
-		return pages.EachSound(n, func(a uint64, x logstore.PageHead, p []byte) {
-			for i := range pages.Span(a, &x, p) {
-				h.groups[x.No] = append(h.groups[x.No], a+i)
-			}
-		})
+		return pages.EachSound(n, func(a uint64, x logstore.PageHead, p []byte) { fn(a, x, pages.Span(a, &x, p)) })
 	}))
-	return h
+}
+
+// memoryFile returns a file system in memory with a file of these contents.
+func memoryFile(t testing.TB, file []byte) *vfs.Mem {
+	t.Helper()
+	mem := vfs.NewMem(1 << 30)
+	mem.WithoutCrashes()
+	w, err := mem.Open(salvagePath, os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	_, err = w.WriteAt(file, 0)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return mem
 }
 
 // salvagedRecord is a record with the place where it was found.
@@ -209,14 +224,8 @@ type salvagedRecord struct {
 // salvageBytes salvages a file with these contents.
 func salvageBytes(t testing.TB, file []byte, o salvage.Options) (map[string]salvagedRecord, salvage.Result, error) {
 	t.Helper()
-	mem := vfs.NewMem(1 << 30)
-	mem.WithoutCrashes()
+	mem := memoryFile(t, file)
 	defer mem.Release()
-	w, err := mem.Open(salvagePath, os.O_RDWR|os.O_CREATE, 0o600)
-	require.NoError(t, err)
-	_, err = w.WriteAt(file, 0)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
 	mem.OnOp(func(op vfs.Op) error {
 		switch op.Kind {
 		case vfs.OpWrite, vfs.OpWriteVec, vfs.OpAllocate, vfs.OpTruncate, vfs.OpPunch, vfs.OpCreate, vfs.OpRemove:
@@ -272,10 +281,9 @@ func TestSalvageWhole(t *testing.T) {
 }
 
 // damagePages changes pages in a copy of a file: random bits and sectors, overwritten parts, and the length of the
-// file. Superblocks and segment headers are among them. It returns the copy and which pages differ.
-func damagePages(rng *rand.Rand, file []byte) (bad []byte, pages map[logstore.Addr]bool, what string) {
+// file. Superblocks and segment headers are among them.
+func damagePages(rng *rand.Rand, file []byte) (bad []byte, what string) {
 	bad = bytes.Clone(file)
-	count := len(file) / logstore.PageSize
 	noise := func(from, to int) {
 		for i := from; i < min(to, len(bad)); i++ {
 			bad[i] = byte(rng.Uint32())
@@ -331,14 +339,19 @@ func damagePages(rng *rand.Rand, file []byte) (bad []byte, pages map[logstore.Ad
 			}
 		}
 	}
-	pages = map[logstore.Addr]bool{}
-	for a := range count {
-		p := file[a*logstore.PageSize : (a+1)*logstore.PageSize]
-		if end := (a + 1) * logstore.PageSize; end > len(bad) || !bytes.Equal(p, bad[a*logstore.PageSize:end]) {
+	return bad, what
+}
+
+// changedPages returns which pages of a file differ in a copy.
+func changedPages(file, bad []byte) map[logstore.Addr]bool {
+	pages := map[logstore.Addr]bool{}
+	for a := range len(file) / logstore.PageSize {
+		at, end := a*logstore.PageSize, (a+1)*logstore.PageSize
+		if end > len(bad) || !bytes.Equal(file[at:end], bad[at:end]) {
 			pages[logstore.Addr(a)] = true
 		}
 	}
-	return bad, pages, what
+	return pages
 }
 
 // carriers returns the pages that contain the newest version of a record: its leaf and the pages of its value, or
@@ -391,14 +404,17 @@ func (h *salvageHistory) carriers(r salvagedRecord) (pages []logstore.Addr) {
 //     so that nothing shows which of two versions is newer. A deleted record is recovered only if a page that could
 //     show the deletion is damaged, which is one of the log after the checkpoint or the leaf for the key, and then
 //     damage is reported.
-//   - What is missing is reported: if a record is lost or recovered in an older version, damage is reported.
+//   - What is missing is reported: if a record is lost or recovered in an older version, or a deleted one is recovered,
+//     damage is reported. One case cannot be told from a file that never had more: every page of all groups behind some
+//     group is lost, and with them what would show that they were there. Then exactly the state as of that group is
+//     recovered, see requireCut.
 func TestSalvageDamaged(t *testing.T) {
 	inTurn(t)
 	files := *salvageFiles
 	if files == 0 {
 		files = 20
 	}
-	var undamaged, back, lost, stale, odd, risen, without int
+	var sum salvageTally
 	var h *salvageHistory
 	var whole map[string]salvagedRecord
 	for n := range files {
@@ -409,83 +425,116 @@ func TestSalvageDamaged(t *testing.T) {
 			whole, _, err = salvageBytes(t, h.file, salvage.Options{})
 			require.NoError(t, err)
 		}
-		rng := rand.New(rand.NewPCG(seed, 99))
-		bad, pages, what := damagePages(rng, h.file)
-		var told []salvage.Missing
-		records, result, err := salvageBytes(t, bad, salvage.Options{Missing: func(m salvage.Missing) { told = append(told, m) }})
-		if err != nil {
-			require.ErrorIs(t, err, ErrFormat, "seed %d: %s", seed, what)
-			t.Logf("seed %d: %s: %v", seed, what, err)
-			continue
+		bad, what := damagePages(rand.New(rand.NewPCG(seed, 99)), h.file)
+		sum.compare(t, h, whole, bad, fmt.Sprintf("seed %d: %s", seed, what))
+	}
+	t.Logf("%d files: %+v", files, sum)
+	require.Positive(t, sum.lost)
+	require.GreaterOrEqual(t, float64(sum.back), 0.99*float64(sum.undamaged))
+	require.LessOrEqual(t, sum.odd, 3+sum.undamaged/1000)
+}
+
+// salvageTally counts, over damaged files, what became of their records.
+type salvageTally struct {
+	undamaged, back   int // records whose newest version is undamaged; those of them that came back
+	lost              int // records that did not come back
+	stale, odd        int // older versions; those of undamaged records
+	risen             int // records that had been deleted
+	withoutCheckpoint int // files
+	untold            int // files whose log lost its end without a trace
+}
+
+// compare salvages a damaged copy of the file of a history, whole being what comes back of the file itself.
+func (sum *salvageTally) compare(t *testing.T, h *salvageHistory, whole map[string]salvagedRecord, bad []byte, what string) {
+	pages := changedPages(h.file, bad)
+	var told []salvage.Missing
+	all, result, err := salvageBytes(t, bad, salvage.Options{Missing: func(m salvage.Missing) { told = append(told, m) }})
+	if err != nil {
+		require.ErrorIs(t, err, ErrFormat, "%s", what)
+		t.Logf("%s: %v", what, err)
+		return
+	}
+	if result.Checkpoint == 0 {
+		sum.withoutCheckpoint++
+	}
+	damaged := func(all []logstore.Addr) bool {
+		return slices.ContainsFunc(all, func(a logstore.Addr) bool { return pages[a] })
+	}
+	records := maps.Clone(all) // that were never put
+	gone, wrong := 0, 0
+	for key, versions := range h.versions {
+		want := h.newest(key)
+		intact := want != nil && !damaged(h.carriers(whole[key]))
+		newest := intact // only the newest version is acceptable
+		if whole[key].leaf == 0 {
+			newest = intact && !damaged(h.groups[whole[key].group])
 		}
-		if result.Checkpoint == 0 {
-			without++
+		if whole[key].leaf == 0 && result.Dropped != 0 && whole[key].group >= result.Dropped {
+			intact, newest = false, false // the newest group is damaged, which looks like an incomplete commit
 		}
-		gone, wrong := 0, 0
-		for key, versions := range h.versions {
-			want := h.newest(key)
-			damaged := func(all []logstore.Addr) bool {
-				return slices.ContainsFunc(all, func(a logstore.Addr) bool { return pages[a] })
-			}
-			intact := want != nil && !damaged(h.carriers(whole[key]))
-			newest := intact // only the newest version is acceptable
-			if whole[key].leaf == 0 {
-				newest = intact && !damaged(h.groups[whole[key].group])
-			}
-			if whole[key].leaf == 0 && result.Dropped != 0 && whole[key].group >= result.Dropped {
-				intact, newest = false, false // the newest group is damaged, which looks like an incomplete commit
-			}
+		if intact {
+			sum.undamaged++
+		}
+		got, ok := all[key]
+		delete(records, key)
+		switch {
+		case !ok && want == nil:
+		case !ok:
+			sum.lost++
+			wrong++
 			if intact {
-				undamaged++
+				gone++
+				if *salvageTrace {
+					t.Logf("%s: %.20q of leaf %d is gone", what, key, whole[key].leaf)
+				}
 			}
-			got, ok := records[key]
-			delete(records, key)
-			switch {
-			case !ok && want == nil:
-			case !ok:
-				lost++
-				wrong++
-				if intact {
-					gone++
-					if *salvageTrace {
-						t.Logf("seed %d: %.20q of leaf %d is gone", seed, key, whole[key].leaf)
-					}
-				}
-			case bytes.Equal(got.value, want):
-				if intact {
-					back++
-				}
-			case !slices.ContainsFunc(versions, func(v []byte) bool { return v != nil && bytes.Equal(v, got.value) }):
-				t.Errorf("seed %d: %s: %.20q has the value %.40q, which was never committed", seed, what, key, got.value)
-			case newest && result.LostGroups > 0:
-				odd++
-			case newest:
-				t.Errorf("seed %d: %s: %.20q has the older value %.40q, and %.40q is undamaged in leaf %d", seed, what, key, got.value, want, whole[key].leaf)
-			case want == nil:
-				risen++
-				if len(told) == 0 && result.Dropped == 0 {
-					t.Errorf("seed %d: %s: %.20q was deleted, and has the value %.40q", seed, what, key, got.value)
-				}
-			default:
-				stale++
-				wrong++
+		case bytes.Equal(got.value, want):
+			if intact {
+				sum.back++
 			}
-		}
-		for key := range records {
-			t.Errorf("seed %d: %s: %.20q was never put", seed, what, key)
-		}
-		if wrong > 0 && len(told) == 0 && result.Dropped == 0 {
-			t.Errorf("seed %d: %s: %d records are missing or older, and nothing is told: %+v", seed, what, wrong, result)
-		}
-		if gone > 0 || *salvageTrace {
-			t.Logf("seed %d: %s: %d undamaged records of %d are gone: %+v", seed, what, gone, len(whole), result)
+		case !slices.ContainsFunc(versions, func(v []byte) bool { return v != nil && bytes.Equal(v, got.value) }):
+			t.Errorf("%s: %.20q has the value %.40q, which was never committed", what, key, got.value)
+		case newest && result.LostGroups > 0:
+			sum.odd++
+		case newest:
+			t.Errorf("%s: %.20q has the older value %.40q, and %.40q is undamaged in leaf %d", what, key, got.value, want, whole[key].leaf)
+		case want == nil:
+			sum.risen++
+			wrong++
+		default:
+			sum.stale++
+			wrong++
 		}
 	}
-	t.Logf("%d files: %d of %d undamaged records came back, %d others are lost, %d older versions and %d of undamaged records, %d deleted ones; %d without a checkpoint",
-		files, back, undamaged, lost-(undamaged-back), stale, odd, risen, without)
-	require.Positive(t, lost)
-	require.GreaterOrEqual(t, float64(back), 0.99*float64(undamaged))
-	require.LessOrEqual(t, odd, 3+undamaged/1000)
+	for key := range records {
+		t.Errorf("%s: %.20q was never put", what, key)
+	}
+	if wrong > 0 && len(told) == 0 && result.Dropped == 0 {
+		sum.untold++
+		h.requireCut(t, all, result.Newest, fmt.Sprintf("%s: %d records are missing or older, and nothing is told: %+v", what, wrong, result))
+	}
+	if gone > 0 || *salvageTrace {
+		t.Logf("%s: %d undamaged records of %d are gone: %+v", what, gone, len(whole), result)
+	}
+}
+
+// requireCut: these records are exactly those of the file as it would be if no group behind newest had been written.
+func (h *salvageHistory) requireCut(t *testing.T, records map[string]salvagedRecord, newest uint64, why string) {
+	t.Helper()
+	cut := bytes.Clone(h.file)
+	for no, pages := range h.groups {
+		for _, a := range pages {
+			if no > newest {
+				clear(cut[a*logstore.PageSize : (a+1)*logstore.PageSize])
+			}
+		}
+	}
+	want, _, err := salvageBytes(t, cut, salvage.Options{})
+	require.NoError(t, err)
+	same := maps.EqualFunc(records, want, func(a, b salvagedRecord) bool { return bytes.Equal(a.value, b.value) })
+	if !same || newest == 0 {
+		t.Errorf("%s; the state as of group %d has %d records", why, newest, len(want))
+	}
 }
 
 // TestSalvageLostHeaders: both copies of all segment headers are lost, and both superblocks except for the magic.
@@ -555,7 +604,7 @@ func TestSalvageFile(t *testing.T) {
 	dir := t.TempDir()
 	damaged, fresh := filepath.Join(dir, "damaged.fdbm"), filepath.Join(dir, "fresh.fdbm")
 	h := newSalvageHistory(t, 5)
-	bad, _, _ := damagePages(rand.New(rand.NewPCG(5, 5)), h.file)
+	bad, _ := damagePages(rand.New(rand.NewPCG(5, 5)), h.file)
 	require.NoError(t, os.WriteFile(damaged, bad, 0o400))
 	names := func() (all []string) {
 		entries, err := os.ReadDir(dir)

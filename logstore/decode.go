@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 )
 
 // These functions decode what a file holds without opening the file as a database. Programs that inspect
@@ -93,6 +94,9 @@ func DecodePageHead(p []byte) PageHead {
 	return PageHead{m.crc, m.kind, m.groupKind(), m.last(), m.flags&flagOpen != 0, m.flags&flagGrows != 0, m.lag, m.name, m.group, m.pages, m.count, m.digest, m.end}
 }
 
+// DigestBehind returns the chain digest behind the page.
+func (h *PageHead) DigestBehind() uint32 { return chain(h.Digest, h.CRC) }
+
 // InLog reports whether the page's kind and group kind occur in the log or in a private segment.
 func (h *PageHead) InLog() bool {
 	return h.Kind >= KindTree && h.Kind < kindHeader && h.Group >= RecordGroup && h.Group <= CheckpointGroup ||
@@ -111,7 +115,7 @@ func VerifyPage(seed Seed, a Addr, p []byte) bool {
 	if m.flags&flagGrows == 0 {
 		return m.crc == crc32.Update(crcWord(uint32(seed), a), castagnoli, p[4:PageSize])
 	}
-	if m.kind != KindRecord || m.flags != growingFlags || m.end < MuxSize || m.end > PageSize {
+	if !m.mayGrow() {
 		return false
 	}
 	sum := crc32.Update(crcWord(uint32(seed), a), castagnoli, p[4:growingAt])
@@ -120,26 +124,28 @@ func VerifyPage(seed Seed, a Addr, p []byte) bool {
 }
 
 // ImpliedSeed returns the seed under which the checksum of the page at a is correct. It does so by running the
-// CRC backwards. ok is false for a growing page, for which that is not implemented. Any bytes imply some seed;
-// that several pages of a segment imply the same seed shows that they are pages of that segment.
+// CRC backwards. ok is false for a growing page whose head is impossible. Any bytes imply some seed; that several
+// pages of a segment imply the same seed shows that they are pages of that segment.
 func ImpliedSeed(a Addr, p []byte) (seed Seed, ok bool) {
 	m := getMux(p)
-	if m.flags&flagGrows != 0 {
-		return 0, false
-	}
 	r := ^m.crc
-	back := func(b byte) {
-		i := uncrc[byte(r>>24)]
-		r = (r^castagnoli[i])<<8 | uint32(i^b)
+	back := func(bytes []byte) {
+		for _, b := range slices.Backward(bytes) {
+			i := uncrc[byte(r>>24)]
+			r = (r^castagnoli[i])<<8 | uint32(i^b)
+		}
 	}
-	for i := PageSize - 1; i >= 4; i-- {
-		back(p[i])
+	if m.flags&flagGrows == 0 {
+		back(p[4:PageSize])
+	} else {
+		if !m.mayGrow() {
+			return 0, false
+		}
+		back(p[growingAt+4 : growingAt+8]) // end and count
+		back(p[growingAt+8 : m.end])
+		back(p[4:growingAt])
 	}
-	var word [8]byte
-	binary.LittleEndian.PutUint64(word[:], a)
-	for i := len(word) - 1; i >= 0; i-- {
-		back(word[i])
-	}
+	back(binary.LittleEndian.AppendUint64(make([]byte, 0, 8), a))
 	return Seed(^r), true
 }
 

@@ -32,6 +32,11 @@ func (m *mux) getGrowing(p []byte) {
 	m.crc, m.end, m.count, m.name = le.Uint32(p[growingAt:]), le.Uint16(p[growingAt+4:]), uint64(le.Uint16(p[growingAt+6:])), 0
 }
 
+// mayGrow reports whether a page with flagGrows has a head that a growing page can have.
+func (m *mux) mayGrow() bool {
+	return m.kind == KindRecord && m.flags == growingFlags && m.end >= MuxSize && m.end <= PageSize
+}
+
 // putCRC stores a page's checksum at the offset that the page's form has for it.
 func putCRC(p []byte, crc uint32) {
 	at := 0
@@ -68,7 +73,7 @@ func growingEnd(sum uint32, end, count int) (crc uint32, word uint64) {
 // differs from the stored one.
 func growingCRC(salt uint64, a Addr, p []byte) uint32 {
 	m := getMux(p)
-	if m.kind != KindRecord || m.flags != growingFlags || m.end < MuxSize || m.end > PageSize {
+	if !m.mayGrow() {
 		return ^m.crc
 	}
 	crc, _ := growingEnd(growingSum(salt, a, p[:m.end]), int(m.end), int(m.count))

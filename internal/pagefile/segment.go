@@ -6,9 +6,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// leastAgreeing is how many pages must imply the same seed before it counts. Of 65,536 pages of random bytes, two
-// imply the same seed with a probability of one half, and three with one of 1 to 100,000.
-const leastAgreeing = 3
+// leastAgreeing is how many pages must imply the same seed before it counts. Of 65,536 pages of random bytes some 340
+// look like pages of the log, and two of those imply the same seed with a probability of 1 to 75,000.
+const leastAgreeing = 2
 
 // Segment returns what is known of segment n. The first call reads its header. If the header is lost, Recover finds
 // out more.
@@ -91,6 +91,27 @@ func (x *File) Recover(n uint32) error {
 		}
 	}
 	return err
+}
+
+// MayHoldMore reports whether a segment without a header may hold groups behind the given one that Recover has not
+// made known. The header is damaged, not one that was never written or that was zeroed before the segment's space was
+// given back; or the first page, whose seed is not known, names such a group. In a segment that is known the first
+// page is sound: the header was written for it.
+func (x *File) MayHoldMore(n uint32, group uint64) bool {
+	if x.Segment(n).HasHeader {
+		return false
+	}
+	p := make([]byte, logstore.PageSize)
+	header := x.FirstPage(n) + logstore.HeaderPage(n)
+	err := x.Read(header+1, p)
+	h, ok := x.Sound(header+1, p)
+	if err == nil && ok {
+		return false
+	}
+	if err == nil && h.InLog() && h.No > group {
+		return true
+	}
+	return x.Read(header, p) != nil || slices.Max(p) != 0
 }
 
 // maxCandidates is the most salts that are tried on each page of a segment without a header.

@@ -24,7 +24,7 @@
 // A record is recovered if its newest version, or one of several pages that hold this version, is sound, with all
 // pages of its value. A group with missing pages counts, as far as its pages are sound, if a later group exists,
 // because a group is written only after the one before it. The newest group of all counts only if it is complete:
-// otherwise it cannot be told from a commit cut short.
+// otherwise it cannot be told from a commit cut short. end.go says what shows that later groups are lost.
 //
 // Nothing is invented: each record was written in this form by some commit. An older version of a record can come
 // back only if the page with the newer version, or with its deletion, is damaged and nothing else tells of the

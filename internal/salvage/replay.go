@@ -30,6 +30,7 @@ func (s *salvager) replay() error {
 	s.places, s.removed = map[logstore.PageID]image{}, map[logstore.PageID]bool{}
 	s.flushes = map[uint64]*flush{}
 	newest, whole := s.newestGroup()
+	s.result.Newest = newest
 	if !whole {
 		s.result.Dropped = newest
 	}
@@ -61,8 +62,8 @@ func (s *salvager) replay() error {
 	if err != nil {
 		return err
 	}
-	if known := s.knownGroup(); newest < known {
-		s.lose(newest+1, known)
+	if err := s.end(newest); err != nil {
+		return err
 	}
 	if s.checkpoint == nil {
 		s.installEndless(newest)

@@ -31,6 +31,7 @@ const (
 	LostRecord               // the record with the key From
 	Groups                   // groups of the log, with what was committed in them
 	Superblock               // a superblock, in Page: if it was the newer of the two, what it knew of the end of the log is missing
+	Segment                  // pages of a segment that could not be recognized, or that the file does not have: if they were of the log, what was committed in them
 	OlderRecord              // the record with the key From was emitted, and may not be the newest version
 )
 
@@ -59,7 +60,8 @@ type Result struct {
 	Damaged        int64  // unreadable pages of the tree
 	LostRecords    int64  // records whose key is known, and whose value, or whole key, is unreadable
 	LostGroups     uint64 // groups of the log that are missing, or miss pages
-	Dropped        uint64 // the newest group if it is incomplete, otherwise 0
+	Dropped        uint64 // the newest group if it is incomplete, as far as can be told; otherwise 0
+	Newest         uint64 // newest group of which a page was found
 	Checkpoint     uint64 // last group of the checkpoint used, 0 if there was none
 	Superblocks    int    // readable superblocks
 	Headers        int    // segments whose header is lost, and whose pages were recognized nevertheless

@@ -1,0 +1,143 @@
+package dbm
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/salvage"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// endSegmentPages is the size of segments in tests of the end of the log: its segments change often.
+const endSegmentPages = 16
+
+// fileBytes returns the contents of a file in memory.
+func fileBytes(t testing.TB, mem *vfs.Mem) []byte {
+	t.Helper()
+	f, err := mem.Open(salvagePath, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	size, err := f.Size()
+	require.NoError(t, err)
+	b := make([]byte, size)
+	_, err = f.ReadAt(b, 0)
+	require.True(t, err == nil || err == io.EOF)
+	return b
+}
+
+// TestSalvageEnd: at each commit, as a kill would leave the file, the header of the segment with the end of the log is
+// lost, and then also the newest pages. What was committed comes back, or that some of it may be missing is said.
+// Without that header only the pages of the segment, which may be few, show what its salt was; and no later page shows
+// that there was more.
+func TestSalvageEnd(t *testing.T) {
+	for _, durability := range []Durability{Durable, WriteThrough} { // one record to a page; growing pages
+		mem := vfs.NewMem(1 << 30)
+		mem.WithoutCrashes()
+		defer mem.Release()
+		o := (&Options{Durability: durability}).engine()
+		o.Store.SegmentPages = endSegmentPages
+		db, err := openEngine(mem, salvagePath, o)
+		require.NoError(t, err)
+		rng := rand.New(rand.NewPCG(1, uint64(durability)))
+		model := map[string]string{}
+		back, told := 0, 0
+		for version := range 60 {
+			key, value := fmt.Sprintf("%02d", rng.IntN(20)), fmt.Sprintf("%d:%s", version, bytes.Repeat([]byte("."), rng.IntN(3000)))
+			if rng.IntN(4) == 0 {
+				require.NoError(t, db.Delete([]byte(key)))
+				delete(model, key)
+			} else {
+				require.NoError(t, db.Put([]byte(key), []byte(value)))
+				model[key] = value
+			}
+			copied := mem.Clone()
+			image := fileBytes(t, copied)
+			copied.Release()
+			for pages := range 3 {
+				for _, noise := range []bool{false, true} {
+					bad := bytes.Clone(image)
+					inSegment := loseEnd(t, rng, bad, pages, noise)
+					what := fmt.Sprintf("durability %d, version %d, %d pages lost, noise %v", durability, version, pages, noise)
+					all := salvagesAll(t, bad, model, what)
+					if all {
+						back++
+					} else {
+						told++
+					}
+					if pages == 0 && inSegment > 1 {
+						require.True(t, all, what) // two pages show the salt
+					}
+				}
+			}
+		}
+		require.NoError(t, db.Close())
+		t.Logf("durability %d: all back %d times, told %d times", durability, back, told)
+		require.Greater(t, back, 100)
+		require.Positive(t, told)
+	}
+}
+
+// loseEnd damages the header of the segment with the newest group, and that many of the newest pages but for their
+// first sector. It returns how many pages of the log the segment has.
+func loseEnd(t *testing.T, rng *rand.Rand, file []byte, pages int, noise bool) (inSegment int) {
+	t.Helper()
+	end, inSegment := newestPage(t, file)
+	lose := func(from, to int) {
+		for i := from; i < to; i++ {
+			if file[i] = 0; noise {
+				file[i] = byte(rng.Uint32())
+			}
+		}
+	}
+	head := end / endSegmentPages * endSegmentPages
+	first := head + 1
+	if head == 0 {
+		head, first = 2, 3
+	}
+	lose(head*logstore.PageSize, (head+1)*logstore.PageSize)
+	for a := end; a > end-pages && a >= first; a-- {
+		lose(a*logstore.PageSize+512, (a+1)*logstore.PageSize)
+	}
+	return inSegment
+}
+
+// newestPage returns the last page of the newest group, and how many pages of the log are in its segment.
+func newestPage(t *testing.T, file []byte) (page, inSegment int) {
+	t.Helper()
+	newest := uint64(0)
+	pages := map[uint64]int{}
+	eachSoundPage(t, file, func(a uint64, x logstore.PageHead, span uint64) {
+		pages[a/endSegmentPages]++
+		if x.No >= newest {
+			newest, page = x.No, int(a+span-1)
+		}
+	})
+	return page, pages[uint64(page)/endSegmentPages]
+}
+
+// salvagesAll reports whether all records of the model come back, and nothing else does. If not, it must be told.
+func salvagesAll(t *testing.T, bad []byte, model map[string]string, what string) bool {
+	t.Helper()
+	told := 0
+	records, result, err := salvageBytes(t, bad, salvage.Options{Missing: func(salvage.Missing) { told++ }})
+	require.NoError(t, err, what)
+	got := map[string]string{}
+	for key, r := range records {
+		got[key] = string(r.value)
+	}
+	if maps.Equal(got, model) {
+		return true
+	}
+	if told == 0 && result.Dropped == 0 {
+		t.Errorf("%s: records are missing or older, and nothing is told: %+v", what, result)
+	}
+	return false
+}

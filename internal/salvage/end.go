@@ -1,0 +1,72 @@
+package salvage
+
+import (
+	"flashdbm/internal/pagefile"
+	"flashdbm/logstore"
+)
+
+// Pages that are lost inside the log leave a gap in the numbers of the groups. At its end nothing does: a later page
+// would show that there was more, and there is none. There are these signs that groups may be missing behind the
+// newest one of which a page is sound:
+//
+//   - A superblock names a later group.
+//   - The page behind it names the next group, or the digest that this page was to have. A crash leaves that too.
+//   - A segment without a readable header may hold more: its pages could not be recognized.
+//   - The log was to go on in a segment that the file does not have.
+//
+// Where all pages behind the newest group are lost together with the header of their segment, or are in its own
+// segment and all lost, it looks as if they had never been written: then nothing is told, and what is recovered is the
+// state after the newest group.
+
+// end tells what is missing at the end of the log, of which newest is the newest group found.
+func (s *salvager) end(newest uint64) error {
+	if known := s.knownGroup(); newest < known {
+		s.lose(newest+1, known)
+	}
+	if len(s.refs) > 0 && s.result.Dropped == 0 && s.began(&s.refs[len(s.refs)-1]) {
+		s.result.Dropped = newest + 1
+	}
+	if g, n := s.lastSegment(); g != nil && s.f.FirstPage(g.Header.Successor) >= s.f.Pages {
+		s.missing(Missing{Scope: Segment, Page: s.f.FirstPage(n), Err: s.f.Error(s.f.FirstPage(n), "the log goes on in segment %d, which is not in the file", g.Header.Successor)})
+	}
+	return s.f.EachSegment(func(n uint32) error {
+		if s.salted(n) || !s.f.MayHoldMore(n, newest) {
+			return nil
+		}
+		a := s.f.FirstPage(n) + logstore.HeaderPage(n)
+		s.missing(Missing{Scope: Segment, Page: a, Err: s.f.Error(a, "the header of segment %d is lost, and not all of its pages could be recognized", n)})
+		return nil
+	})
+}
+
+// began reports whether the group behind the given page, the last one of the log, had begun to be written.
+func (s *salvager) began(last *entry) bool {
+	next := last.addr + uint64(last.span)
+	if s.f.SegmentOf(next) != s.f.SegmentOf(last.addr) || s.f.Read(last.addr, s.buf) != nil {
+		return false
+	}
+	h := logstore.DecodePageHead(s.buf)
+	digest := h.DigestBehind()
+	if s.f.Read(next, s.buf) != nil {
+		return false
+	}
+	h = logstore.DecodePageHead(s.buf)
+	return h.No == last.group+1 || h.Digest == digest
+}
+
+// lastSegment returns the segment with a readable header that the log entered last; nil if there is none.
+func (s *salvager) lastSegment() (last *pagefile.Segment, no uint32) {
+	for _, n := range s.f.Segments() {
+		if g := s.f.Segment(n); g.HasHeader && !g.Private() && (last == nil || g.Header.Sequence > last.Header.Sequence) {
+			last, no = g, n
+		}
+	}
+	return last, no
+}
+
+// salted reports whether the salt of a segment without a header is known for certain: the newest checkpoint that ever
+// was says that pages of it are in use, so it has not been entered since.
+func (s *salvager) salted(n uint32) bool {
+	c := s.checkpoint
+	return c != nil && s.result.Superblocks == len(s.f.Supers) && c.last == s.knownGroup() && uint64(n) < uint64(len(c.live)) && len(c.live[n].Live) > 0
+}
