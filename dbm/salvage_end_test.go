@@ -34,7 +34,7 @@ func fileBytes(t testing.TB, mem *vfs.Mem) []byte {
 }
 
 // TestSalvageEnd: at each commit, as a kill would leave the file, the header of the segment with the end of the log is
-// lost, and then also the newest pages. What was committed comes back, or that some of it may be missing is said.
+// lost, and then also the newest pages, or all of that segment is noise. What was committed comes back, or that some of it may be missing is said.
 // Without that header only the pages of the segment, which may be few, show what its salt was; and no later page shows
 // that there was more.
 func TestSalvageEnd(t *testing.T) {
@@ -61,8 +61,8 @@ func TestSalvageEnd(t *testing.T) {
 			copied := mem.Clone()
 			image := fileBytes(t, copied)
 			copied.Release()
-			for pages := range 3 {
-				for _, noise := range []bool{false, true} {
+			for pages := range 4 {
+				for _, noise := range []bool{false, true}[pages/3:] {
 					bad := bytes.Clone(image)
 					inSegment := loseEnd(t, rng, bad, pages, noise)
 					what := fmt.Sprintf("durability %d, version %d, %d pages lost, noise %v", durability, version, pages, noise)
@@ -86,7 +86,7 @@ func TestSalvageEnd(t *testing.T) {
 }
 
 // loseEnd damages the header of the segment with the newest group, and that many of the newest pages but for their
-// first sector. It returns how many pages of the log the segment has.
+// first sector; with three, the whole segment. It returns how many pages of the log the segment has.
 func loseEnd(t *testing.T, rng *rand.Rand, file []byte, pages int, noise bool) (inSegment int) {
 	t.Helper()
 	end, inSegment := newestPage(t, file)
@@ -103,6 +103,10 @@ func loseEnd(t *testing.T, rng *rand.Rand, file []byte, pages int, noise bool) (
 		head, first = 2, 3
 	}
 	lose(head*logstore.PageSize, (head+1)*logstore.PageSize)
+	if pages == 3 {
+		lose(first*logstore.PageSize, min((end/endSegmentPages+1)*endSegmentPages*logstore.PageSize, len(file)))
+		return inSegment
+	}
 	for a := end; a > end-pages && a >= first; a-- {
 		lose(a*logstore.PageSize+512, (a+1)*logstore.PageSize)
 	}
@@ -140,4 +144,38 @@ func salvagesAll(t *testing.T, bad []byte, model map[string]string, what string)
 		t.Errorf("%s: records are missing or older, and nothing is told: %+v", what, result)
 	}
 	return false
+}
+
+// TestSalvageTellsOfLostCheckpoints: a superblock names a checkpoint, and none can be read. That is told: the log may
+// have gone to segments that the file does not have any more, which nothing else shows.
+func TestSalvageTellsOfLostCheckpoints(t *testing.T) {
+	mem := vfs.NewMem(1 << 30)
+	mem.WithoutCrashes()
+	defer mem.Release()
+	db, err := open(mem, salvagePath, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("key"), []byte("value")))
+	require.NoError(t, db.Close())
+	file := fileBytes(t, mem)
+	bad := bytes.Clone(file)
+	newest := uint64(0)
+	eachSoundPage(t, file, func(a uint64, x logstore.PageHead, span uint64) {
+		if x.Group == logstore.CheckpointGroup {
+			clear(bad[a*logstore.PageSize:][:span*logstore.PageSize])
+			newest = max(newest, x.No)
+		}
+	})
+	var told []salvage.Missing
+	records, result, err := salvageBytes(t, bad, salvage.Options{Missing: func(m salvage.Missing) { told = append(told, m) }})
+	require.NoError(t, err)
+	require.Len(t, records, 1)
+	require.Zero(t, result.Checkpoint)
+	require.Condition(t, func() bool {
+		for _, m := range told {
+			if m.Scope == salvage.Groups && m.LastGroup == newest && m.Err != nil {
+				return true
+			}
+		}
+		return false
+	}, "%+v", told)
 }

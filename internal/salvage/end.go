@@ -9,7 +9,7 @@ import (
 // would show that there was more, and there is none. There are these signs that groups may be missing behind the
 // newest one of which a page is sound:
 //
-//   - A superblock names a later group.
+//   - A superblock names a later group, or a checkpoint and none can be read: which segments the log went to is unknown.
 //   - The page behind it names the next group, or the digest that this page was to have. A crash leaves that too.
 //   - A segment without a readable header may hold more: its pages could not be recognized.
 //   - The log was to go on in a segment that the file does not have.
@@ -22,6 +22,10 @@ import (
 func (s *salvager) end(newest uint64) error {
 	if known := s.knownGroup(); newest < known {
 		s.lose(newest+1, known)
+	}
+	if sb := s.f.Newest(); sb != nil && s.checkpoint == nil {
+		err := s.f.Error(s.f.FirstPage(sb.Run.Segment)+uint64(sb.Run.Page), "neither this checkpoint nor another one can be read, and the groups before and behind it may be missing too")
+		s.missing(Missing{Scope: Groups, FirstGroup: sb.FirstGroup, LastGroup: sb.LastGroup, Err: err})
 	}
 	if len(s.refs) > 0 && s.result.Dropped == 0 && s.began(&s.refs[len(s.refs)-1]) {
 		s.result.Dropped = newest + 1
