@@ -18,23 +18,30 @@ import (
 // segment and all lost, it looks as if they had never been written: then nothing is told, and what is recovered is the
 // state after the newest group.
 
+// ending looks for signs of groups behind the newest one that was found.
+type ending struct {
+	f          *pagefile.File
+	checkpoint *checkpoint
+}
+
 // end tells what is missing at the end of the log, of which newest is the newest group found.
 func (s *salvager) end(newest uint64) error {
-	if known := s.knownGroup(); newest < known {
+	e := ending{s.f, s.checkpoint}
+	if known := e.knownGroup(); newest < known {
 		s.lose(newest+1, known)
 	}
 	if sb := s.f.Newest(); sb != nil && s.checkpoint == nil {
 		err := s.f.Error(s.f.FirstPage(sb.Run.Segment)+uint64(sb.Run.Page), "neither this checkpoint nor another one can be read, and the groups before and behind it may be missing too")
 		s.missing(Missing{Scope: Groups, FirstGroup: sb.FirstGroup, LastGroup: sb.LastGroup, Err: err})
 	}
-	if len(s.refs) > 0 && s.result.Dropped == 0 && s.began(&s.refs[len(s.refs)-1]) {
+	if len(s.refs) > 0 && s.result.Dropped == 0 && e.began(&s.refs[len(s.refs)-1], s.buf) {
 		s.result.Dropped = newest + 1
 	}
-	if g, n := s.lastSegment(); g != nil && s.f.FirstPage(g.Header.Successor) >= s.f.Pages {
+	if g, n := e.lastSegment(); g != nil && s.f.FirstPage(g.Header.Successor) >= s.f.Pages {
 		s.missing(Missing{Scope: Segment, Page: s.f.FirstPage(n), Err: s.f.Error(s.f.FirstPage(n), "the log goes on in segment %d, which is not in the file", g.Header.Successor)})
 	}
 	return s.f.EachSegment(func(n uint32) error {
-		if s.salted(n) || !s.f.MayHoldMore(n, newest) {
+		if e.salted(n) || !s.f.MayHoldMore(n, newest) {
 			return nil
 		}
 		a := s.f.FirstPage(n) + logstore.HeaderPage(n)
@@ -43,25 +50,36 @@ func (s *salvager) end(newest uint64) error {
 	})
 }
 
-// began reports whether the group behind the given page, the last one of the log, had begun to be written.
-func (s *salvager) began(last *entry) bool {
+// knownGroup returns the newest group that a superblock mentions.
+func (e ending) knownGroup() (no uint64) {
+	for i := range e.f.Supers {
+		if sb := &e.f.Supers[i]; sb.Err == nil {
+			no = max(no, sb.LastGroup)
+		}
+	}
+	return no
+}
+
+// began reports whether the group behind the given page, the last one of the log, had begun to be written. It uses buf
+// to read pages.
+func (e ending) began(last *entry, buf []byte) bool {
 	next := last.addr + uint64(last.span)
-	if s.f.SegmentOf(next) != s.f.SegmentOf(last.addr) || s.f.Read(last.addr, s.buf) != nil {
+	if e.f.SegmentOf(next) != e.f.SegmentOf(last.addr) || e.f.Read(last.addr, buf) != nil {
 		return false
 	}
-	h := logstore.DecodePageHead(s.buf)
+	h := logstore.DecodePageHead(buf)
 	digest := h.DigestBehind()
-	if s.f.Read(next, s.buf) != nil {
+	if e.f.Read(next, buf) != nil {
 		return false
 	}
-	h = logstore.DecodePageHead(s.buf)
+	h = logstore.DecodePageHead(buf)
 	return h.No == last.group+1 || h.Digest == digest
 }
 
 // lastSegment returns the segment with a readable header that the log entered last; nil if there is none.
-func (s *salvager) lastSegment() (last *pagefile.Segment, no uint32) {
-	for _, n := range s.f.Segments() {
-		if g := s.f.Segment(n); g.HasHeader && !g.Private() && (last == nil || g.Header.Sequence > last.Header.Sequence) {
+func (e ending) lastSegment() (last *pagefile.Segment, no uint32) {
+	for _, n := range e.f.Segments() {
+		if g := e.f.Segment(n); g.HasHeader && !g.Private() && (last == nil || g.Header.Sequence > last.Header.Sequence) {
 			last, no = g, n
 		}
 	}
@@ -70,7 +88,8 @@ func (s *salvager) lastSegment() (last *pagefile.Segment, no uint32) {
 
 // salted reports whether the salt of a segment without a header is known for certain: the newest checkpoint that ever
 // was says that pages of it are in use, so it has not been entered since.
-func (s *salvager) salted(n uint32) bool {
-	c := s.checkpoint
-	return c != nil && s.result.Superblocks == len(s.f.Supers) && c.last == s.knownGroup() && uint64(n) < uint64(len(c.live)) && len(c.live[n].Live) > 0
+func (e ending) salted(n uint32) bool {
+	c := e.checkpoint
+	return c != nil && e.f.Supers[0].Err == nil && e.f.Supers[1].Err == nil && c.last == e.knownGroup() &&
+		uint64(n) < uint64(len(c.live)) && len(c.live[n].Live) > 0
 }

@@ -135,16 +135,6 @@ func (s *salvager) logStart() uint64 {
 	return start
 }
 
-// knownGroup returns the newest group that a superblock mentions.
-func (s *salvager) knownGroup() (no uint64) {
-	for i := range s.f.Supers {
-		if sb := &s.f.Supers[i]; sb.Err == nil {
-			no = max(no, sb.LastGroup)
-		}
-	}
-	return no
-}
-
 // lose notes that groups, or parts of them, are missing.
 func (s *salvager) lose(from, to uint64) {
 	s.result.LostGroups += to - from + 1
