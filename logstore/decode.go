@@ -115,7 +115,7 @@ func VerifyPage(seed Seed, a Addr, p []byte) bool {
 	if m.flags&flagGrows == 0 {
 		return m.crc == crc32.Update(crcWord(uint32(seed), a), castagnoli, p[4:PageSize])
 	}
-	if !m.mayGrow() {
+	if !m.growingHead() {
 		return false
 	}
 	sum := crc32.Update(crcWord(uint32(seed), a), castagnoli, p[4:growingAt])
@@ -138,7 +138,7 @@ func ImpliedSeed(a Addr, p []byte) (seed Seed, ok bool) {
 	if m.flags&flagGrows == 0 {
 		back(p[4:PageSize])
 	} else {
-		if !m.mayGrow() {
+		if !m.growingHead() {
 			return 0, false
 		}
 		back(p[growingAt+4 : growingAt+8]) // end and count

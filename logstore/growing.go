@@ -32,8 +32,8 @@ func (m *mux) getGrowing(p []byte) {
 	m.crc, m.end, m.count, m.name = le.Uint32(p[growingAt:]), le.Uint16(p[growingAt+4:]), uint64(le.Uint16(p[growingAt+6:])), 0
 }
 
-// mayGrow reports whether a page with flagGrows has a head that a growing page can have.
-func (m *mux) mayGrow() bool {
+// growingHead reports whether a page with flagGrows has a head that a growing page can have.
+func (m *mux) growingHead() bool {
 	return m.kind == KindRecord && m.flags == growingFlags && m.end >= MuxSize && m.end <= PageSize
 }
 
@@ -73,7 +73,7 @@ func growingEnd(sum uint32, end, count int) (crc uint32, word uint64) {
 // differs from the stored one.
 func growingCRC(salt uint64, a Addr, p []byte) uint32 {
 	m := getMux(p)
-	if !m.mayGrow() {
+	if !m.growingHead() {
 		return ^m.crc
 	}
 	crc, _ := growingEnd(growingSum(salt, a, p[:m.end]), int(m.end), int(m.count))
