@@ -31,6 +31,7 @@ var ErrBackup = backup.ErrDamaged
 func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	flushMuch(db)
+	defer db.beginBackup()()
 	tx, token, err := db.readBy(mvcc.ReadNow)
 	if err != nil {
 		return Token{}, public(err)
@@ -61,6 +62,14 @@ func flushMuch(db *DB) {
 	if s := db.Stats(); 2*max(s.DirtyBytes, s.RedoBytes) > s.LiveBytes {
 		_ = db.Checkpoint()
 	}
+}
+
+// beginBackup has the engine that writes, if there is one, make way for a backup until end is called.
+func (db *DB) beginBackup() (end func()) {
+	if db.beside != nil {
+		return func() {}
+	}
+	return mvcc.BeginBackup(db.engine)
 }
 
 // readAt begins a transaction for an incremental backup.

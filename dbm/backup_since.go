@@ -25,6 +25,7 @@ import (
 func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	flushMuch(db)
+	defer db.beginBackup()()
 	tx, token, err := db.readAt()
 	if err != nil {
 		return Token{}, public(err)

@@ -13,8 +13,11 @@ import (
 )
 
 // tall returns a database with a tree of three levels, values of all kinds, and write sets that left memory.
-func tall(t testing.TB, closed bool) *specimen {
-	return filled(t, &load{segmentPages: 8, keys: 400, style: 4, ops: 60, deletes: 5, big: 60 << 10, bigShare: 8, middle: 10,
+func tall(t testing.TB, closed bool) *specimen { return tallOf(t, 400, closed) }
+
+// tallOf is tall with keys of the given number. The places of its pages depend on that number.
+func tallOf(t testing.TB, keys int, closed bool) *specimen {
+	return filled(t, &load{segmentPages: 8, keys: keys, style: 4, ops: 60, deletes: 5, big: 60 << 10, bigShare: 8, middle: 10,
 		memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}, closed)
 }
 

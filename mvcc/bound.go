@@ -20,9 +20,9 @@ import (
 //     meanwhile, unless it depends on what it has read.
 //  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a
 //     boundStep-th of the file. The raise is taken back when the file is a step below its bound. So neither readers
-//     that hold dead pages, nor trees whose leaves are nearly empty, stop anybody. What readers hold during a backup
-//     is allowed above the bound from the beginning: rounds for that made commits during backups wait for 30 to 300
-//     ms.
+//     that hold dead pages, nor trees whose leaves are nearly empty, stop anybody. During a backup the bound is raised
+//     without a round, by what readers hold and a step more, and again as soon as a commit reaches it: see
+//     backups.go.
 //  4. A round may take seconds, for example when deletes have lowered the bound. Meanwhile commits pass the bound at
 //     boundRate in all, and none waits longer than boundWait.
 //  5. Room that commits give back, and what the bound rises by, goes to the waiting commits in order: see line.go.
@@ -66,7 +66,7 @@ type crowd struct {
 	asked   atomic.Int64 // pages that a commit asks for which has begun to wait since the last round; 0: none has
 	bound   atomic.Int64 // bytes; written by the token holder
 	raised  int64        // bytes that are allowed above the bound; guarded by the token
-	backups atomic.Int32 // backups under way: what these hold is allowed above the bound
+	backups backups
 	passing atomic.Int64 // when the last of the waiting commits may pass the bound, in ns since 1970
 }
 
@@ -96,11 +96,10 @@ func (p *pressure) noteBound() {
 	if s.FileBytes+s.FileBytes/boundStep <= bound { // a file that is only just within its bound may have no room for the next commit
 		p.crowd.raised = 0
 	}
-	held := int64(0)
-	if p.crowd.backups.Load() > 0 {
-		held = p.store.HeldBytes()
+	if p.crowd.backups.underWay() {
+		p.crowd.raised = max(p.crowd.raised, p.store.HeldBytes()+s.FileBytes/boundStep)
 	}
-	p.store.SetBound(bound + p.crowd.raised + held)
+	p.store.SetBound(bound + p.crowd.raised)
 }
 
 // boundBytes returns the bound for what is live. Token held.
@@ -123,6 +122,11 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 	}
 	a.maintenance.compacting.Unlock()
 	crowd, place := &a.pressure.crowd, newPlace(pages)
+	if a.pressure.fitsBesideBackups(pages) {
+		if err := a.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
+			return err
+		}
+	}
 	wait, unqueue := crowd.enter(pages)
 	end := time.Now().Add(wait)
 	for again := false; ; again = true {

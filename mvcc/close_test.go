@@ -17,6 +17,28 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
+// TestUseHoldsNothing: Close waits for a call of Use, and what dies during the call is not held for it.
+func TestUseHoldsNothing(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	closed := make(chan error, 1)
+	require.NoError(t, e.Use(func() error {
+		for range 3 {
+			put(t, e, "k", "v")
+			require.NoError(t, e.Checkpoint())
+		}
+		require.Zero(t, e.readers.registry.Count())
+		require.Zero(t, e.store.HeldBytes())
+		go func() { closed <- e.Close() }()
+		for !e.readers.closed.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		require.True(t, e.readers.used())
+		require.Empty(t, closed)
+		return nil
+	}))
+	require.NoError(t, <-closed)
+}
+
 // TestCloseRefusesAndWaits: transactions that began before Close end as usual, later ones are refused.
 func TestCloseRefusesAndWaits(t *testing.T) {
 	mem := vfs.NewMem(0)

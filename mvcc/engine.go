@@ -166,8 +166,8 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 // Close refuses new transactions, waits for open ones, writes what is in memory, checkpoints and closes the file. If
 // the engine has failed, Close returns that error. A second call does nothing.
 //
-// No user is missed. Every user of the engine is in the registry of snapshots, counted in readers.active, or counted
-// in readers.unpinned. It first makes itself known there and then reads readers.closed; Close first sets closed and
+// No user is missed. Every user of the engine is in the registry of snapshots, or counted in readers.active,
+// readers.unpinned or readers.calls. It first makes itself known there and then reads readers.closed; Close first sets closed and
 // then looks there. So at least one of the two sees the other.
 func (e *Engine) Close() error {
 	if !e.readers.closed.CompareAndSwap(false, true) {
@@ -197,13 +197,14 @@ func (e *Engine) Close() error {
 	return err
 }
 
-// Use calls fn and keeps the engine open until fn returns. ErrClosed if the engine is closed already.
+// Use calls fn and keeps the engine open until fn returns. It keeps nothing else: a Checkpoint that counted as a reader
+// held what its own flushes had made dead. ErrClosed if the engine is closed already.
 func (e *Engine) Use(fn func() error) error {
-	slot, err := e.readers.enter()
-	if err != nil {
-		return err
+	e.readers.calls.Add(1)
+	defer e.readers.calls.Add(-1)
+	if e.readers.closed.Load() {
+		return ErrClosed
 	}
-	defer slot.Release()
 	return fn()
 }
 

@@ -19,9 +19,6 @@ import (
 // The transaction is read-only, and the caller ends it. An error of w is returned.
 func (tx *Tx) WriteImage(ctx context.Context, w io.Writer, expect func(bytes int64)) (err error) {
 	defer tx.e.guard(&err)
-	backups := &tx.e.pressure.crowd.backups
-	backups.Add(1)
-	defer backups.Add(-1)
 	t := imageWalk{ctx: ctx, tx: tx, inline: make([]byte, btree.MaxInline)}
 	if err := t.makePlan(); err != nil {
 		return err

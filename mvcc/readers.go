@@ -19,7 +19,7 @@ type readers struct {
 	leases    lease.Table
 	unpinned  unpinned     // transactions that wait for admission or write to the file, and may not be in the registry meanwhile
 	active    atomic.Int32 // commits that were admitted and are not completed, and those of WriteOne from beginning to end
-	calls     atomic.Int32 // commits that are not active any more and whose callbacks have not returned: see async.go
+	calls     atomic.Int32 // calls of Use, and commits that are not active any more and whose callbacks have not returned: see async.go
 	closed    atomic.Bool  // Close was called
 	ending    atomic.Bool  // Close was called, and nobody uses the engine any more
 	expired   atomic.Int64 // when a reader was last asked to end for want of room

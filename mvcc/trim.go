@@ -99,7 +99,9 @@ func (k *checkpointer) trimFrom(least int) {
 		spare, least = max(0, min(spare, (s.FreeBytes-(s.FileBytes-bound))/logstore.PageSize)), 1
 	}
 	k.store.Condemn(spare, least)
-	k.store.Thin()
+	if !k.pressure.crowd.backups.young() {
+		k.store.Thin()
+	}
 	for more := true; more; k.pace() {
 		var err error
 		if more, err = k.store.GiveBack(); err != nil {
