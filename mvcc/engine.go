@@ -215,5 +215,6 @@ func (e *Engine) Sync() error {
 		return nil
 	}
 	e.committer.commitReturned()
+	e.log.asked.Add(1)
 	return e.log.syncCommitted()
 }

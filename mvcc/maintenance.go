@@ -130,6 +130,7 @@ func (m *maintenance) run() {
 			m.goOn()
 		}
 		if m.pressure.zeroDue() {
+			m.log.asked.Store(0)
 			m.report("zeroing", m.store.ZeroAhead())
 		}
 		if m.Failed() != nil { // nothing is left to do

@@ -34,6 +34,7 @@ type redoLog struct {
 	// logBuffered.
 	wanted  atomic.Bool
 	syncDue chan struct{} // a sync is due before the next tick; room for one
+	asked   atomic.Int64  // calls of Engine.Sync since segments were last zeroed
 }
 
 // recent is what commits have done lately, for decisions of background work. It belongs to the token holder.

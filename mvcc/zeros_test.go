@@ -1,0 +1,39 @@
+package mvcc
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestZerosForSyncs: segments are zeroed ahead of commits that return before they are durable, too, if callers wait
+// for many syncs; not if they wait for few.
+func TestZerosForSyncs(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	fill := func(sync bool) { // until the log has entered a segment
+		for range 10_000 {
+			put(t, e, "k", "v")
+			require.NoError(t, e.log.syncCommitted()) // what writeBuffered does
+			if sync {
+				require.NoError(t, e.Sync())
+			}
+			if e.store.ZeroDue() {
+				return
+			}
+		}
+		t.Fatal("the log has entered no segment")
+	}
+	fill(false)
+	require.False(t, e.pressure.zeroDue(), "nobody has waited")
+	for range manySyncs - 1 {
+		require.NoError(t, e.Sync())
+	}
+	require.False(t, e.pressure.zeroDue())
+	require.NoError(t, e.Sync())
+	require.True(t, e.pressure.zeroDue())
+	e.log.asked.Store(0)
+	require.NoError(t, e.store.ZeroAhead())
+	require.False(t, e.pressure.zeroDue())
+	fill(true)
+	require.True(t, e.pressure.zeroDue())
+}
