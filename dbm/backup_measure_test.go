@@ -19,6 +19,9 @@ var (
 	backupMeasure = flag.Int("backup.measure", 0, "measure backups of a database with this number of records, while writers go on")
 	backupDir     = flag.String("backup.dir", "", "directory of the measured database; empty: a temporary one")
 	backupValue   = flag.Int("backup.value", 100, "bytes of its values")
+	backupRounds  = flag.Int("backup.rounds", 2, "how often writers are measured alone and beside backups, by turns")
+	backupTurn    = flag.Duration("backup.turn", 10*time.Second, "for how long each time")
+	backupWriters = flag.Int("backup.durability", int(Durable), "durability of the commits, as a number")
 )
 
 // TestMeasureBackup measures how long a commit of four writers takes without a backup and during successive
@@ -32,7 +35,7 @@ func TestMeasureBackup(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	db, err := Open(filepath.Join(dir, "source"), nil)
+	db, err := Open(filepath.Join(dir, "source"), &Options{Durability: Durability(*backupWriters)})
 	require.NoError(t, err)
 	defer db.Close()
 	key := func(i uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 8), i*0x9E3779B97F4A7C15) }
@@ -50,7 +53,7 @@ func TestMeasureBackup(t *testing.T) {
 	}
 	require.NoError(t, db.Checkpoint())
 	tails := func(name string, beside func(ctx context.Context)) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), *backupTurn)
 		defer cancel()
 		before := db.Stats()
 		var wg sync.WaitGroup
@@ -90,7 +93,7 @@ func TestMeasureBackup(t *testing.T) {
 		}
 		t.Logf("%d backups, %.0f MB/s", n, float64(bytes)/1e6/time.Since(begin).Seconds())
 	}
-	for range 2 {
+	for range *backupRounds {
 		tails("writers alone", nil)
 		tails("with backups", backups)
 	}
