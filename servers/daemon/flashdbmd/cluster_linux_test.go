@@ -162,9 +162,15 @@ func (f *fleet) level() {
 	require.Eventually(f.t, func() bool { _, n := f.primary(); return n == len(f.nodes) }, 60*time.Second, 20*time.Millisecond, "nodes are not in sync:\n%s", f)
 }
 
-// String returns the output of the processes.
+// String returns the output of the processes, and what each node says of its shards.
 func (f *fleet) String() string {
 	b, _ := os.ReadFile(filepath.Join(f.root, "messages"))
+	for name := range f.nodes {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		s, err := askStatus(ctx, f.dir(name), "")
+		cancel()
+		b = fmt.Appendf(b, "%s says %+v %v\n", name, s.Shards, err)
+	}
 	return string(b)
 }
 
@@ -314,8 +320,13 @@ func TestClusterKilled(t *testing.T) {
 				assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
 				sum, unknown = sum+int(w.sum), unknown+w.unknown
 			}
-			slices.Sort(gaps)
-			t.Logf("%s: %d writes acknowledged, %d of unknown outcome, %+v; without writes: median %v, longest %v", mode, sum, unknown, c.Stats(), gaps[len(gaps)/2], gaps[len(gaps)-1])
+			t.Logf("%s: %d writes acknowledged, %d of unknown outcome, %+v", mode, sum, unknown, c.Stats())
+			kills := min(*clusterKills, len(gaps))
+			for what, gaps := range map[string][]time.Duration{"kills": gaps[:kills], "stops": gaps[kills:]} {
+				if slices.Sort(gaps); len(gaps) > 0 {
+					t.Logf("without writes after %d %s: median %v, longest %v", len(gaps), what, gaps[len(gaps)/2], gaps[len(gaps)-1])
+				}
+			}
 		})
 	}
 }
