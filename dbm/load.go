@@ -77,7 +77,7 @@ func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]
 	if space != nil {
 		row = db.drops.row
 	}
-	source := startLoad(ctx, records, row)
+	source := startLoad(ctx, db.engine, records, row)
 	defer func() {
 		source.stop()
 		if source.panicked != nil {

@@ -125,7 +125,7 @@ func loadSorted(ctx context.Context, k *Keyspace, tx *Tx, opts LoadOptions) (don
 	tx.inner.OwnOnly()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	source := startLoad(ctx, reading(tx, cancel), k.db.drops.row)
+	source := startLoad(ctx, k.db.engine, reading(tx, cancel), k.db.drops.row)
 	defer source.stop()
 	l := &spaceLoad{db: k.db, name: k.name, opts: opts, much: true, old: old} // now that it has read, the transaction could lose for nothing
 	return l.load(ctx, k, source)
@@ -295,7 +295,7 @@ func (l *spaceLoad) putAll(ctx context.Context, k *Keyspace) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	return l.db.View(func(tx *Tx) error {
-		source := startLoad(ctx, reading(tx.as(spaceOf(l.prefix)), cancel), 0)
+		source := startLoad(ctx, l.db.engine, reading(tx.as(spaceOf(l.prefix)), cancel), 0)
 		defer source.stop()
 		return loadTx(l.db, ctx, k, source, LoadOptions{Sorted: true})
 	})

@@ -259,7 +259,7 @@ func TestLoadRowsAndDrops(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, done)
 	records, seq := rowRecords(1, 500, true, func() {})
-	source := startLoad(t.Context(), seq, 64<<10)
+	source := startLoad(t.Context(), db.engine, seq, 64<<10)
 	defer source.stop()
 	chunks, whole, err := source.row(64 << 10)
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime/debug"
 
 	"flashdbm/mvcc"
 )
@@ -12,6 +13,7 @@ import (
 // chunks to the loader.
 type loadSource struct {
 	ctx      context.Context
+	engine   *mvcc.Engine
 	full     chan *loadedChunk // closed by the goroutine when it ends
 	empty    chan *loadedChunk
 	quit     chan struct{}  // closed by stop
@@ -42,13 +44,13 @@ const loadChunks = 4 // chunks in all: being filled, waiting in full, or with th
 
 // startLoad starts the goroutine. row is the number of bytes of a row, 0 if the loader makes none. A loader of rows has
 // the chunks of a row while the iterator fills those of the next one.
-func startLoad(ctx context.Context, records iter.Seq2[[]byte, []byte], row int) *loadSource {
+func startLoad(ctx context.Context, e *mvcc.Engine, records iter.Seq2[[]byte, []byte], row int) *loadSource {
 	chunks, gap, most := loadChunks, 0, loadChunk
 	if row > 0 {
 		most = min(loadChunk, row)
 		chunks, gap = loadChunks+2*(row/most+1), mostPrefix
 	}
-	s := &loadSource{ctx: ctx, full: make(chan *loadedChunk, chunks), empty: make(chan *loadedChunk, chunks), quit: make(chan struct{}), gap: gap, most: most}
+	s := &loadSource{ctx: ctx, engine: e, full: make(chan *loadedChunk, chunks), empty: make(chan *loadedChunk, chunks), quit: make(chan struct{}), gap: gap, most: most}
 	for range chunks {
 		s.empty <- &loadedChunk{}
 	}
@@ -56,15 +58,22 @@ func startLoad(ctx context.Context, records iter.Seq2[[]byte, []byte], row int) 
 	return s
 }
 
+// run runs the iterator. A memory fault on the mapping becomes an error, as in Tx.call; one on what the iterator yields
+// is a panic, as in Put.
 func (s *loadSource) run(records iter.Seq2[[]byte, []byte]) {
 	defer close(s.full)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if !s.whole && s.err == nil {
-			if s.panicked = recover(); s.panicked == nil {
-				s.err = errLoadEnded
-			} else {
-				s.err = errLoadPanics
-			}
+		if s.whole || s.err != nil {
+			return
+		}
+		r := recover()
+		if fault, ok := s.engine.AsFault(r); ok {
+			s.err = s.engine.Fail(fault)
+		} else if s.panicked = r; r != nil {
+			s.err = errLoadPanics
+		} else {
+			s.err = errLoadEnded
 		}
 	}()
 	c := s.take()

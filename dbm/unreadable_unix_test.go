@@ -72,3 +72,26 @@ func TestUnreadableKeyAsync(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreadableLoad: what a load is to put and cannot be read causes a panic in the caller, who may recover, though
+// another goroutine reads it. What the load had is not there, and the handle goes on.
+func TestUnreadableLoad(t *testing.T) {
+	db, err := openUnsynced(filepath.Join(t.TempDir(), "db"), nil)
+	require.NoError(t, err)
+	defer db.Close()
+	value, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	defer unix.Munmap(value)
+	records := func(yield func(k, v []byte) bool) {
+		_ = yield([]byte("a"), []byte("before")) && yield([]byte("b"), value)
+	}
+	for _, sorted := range []bool{false, true} {
+		o := LoadOptions{Sorted: sorted}
+		require.Panics(t, func() { db.Load(t.Context(), records, o) })
+		require.Panics(t, func() { db.Keyspace("space").Load(t.Context(), records, LoadOptions{Sorted: sorted, Replace: true}) })
+		_, err = db.Get([]byte("a"))
+		require.ErrorIs(t, err, ErrNotFound)
+		require.NoError(t, db.Put([]byte("good"), nil))
+		require.NoError(t, db.Delete([]byte("good")))
+	}
+}
