@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -277,4 +278,27 @@ func (c *hookedContext) Err() error {
 		c.hook()
 	}
 	return nil
+}
+
+// TestCompactMakesNothingLarger: a file of one record, or of some, is not larger after Compact.
+func TestCompactMakesNothingLarger(t *testing.T) {
+	for _, bytes := range []int{1, 100 << 10, 1 << 20, 3 << 20} {
+		path := filepath.Join(t.TempDir(), "a.fdbm")
+		db, err := openUnsynced(path, nil)
+		require.NoError(t, err)
+		for i := range max(bytes/1000, 1) {
+			require.NoError(t, db.Put(fmt.Appendf(nil, "%06d", i), make([]byte, min(bytes, 1000))))
+		}
+		require.NoError(t, db.Close())
+		before, err := os.Stat(path)
+		require.NoError(t, err)
+		db, err = openUnsynced(path, nil)
+		require.NoError(t, err)
+		require.NoError(t, db.Compact(t.Context(), nil))
+		require.NoError(t, db.Close())
+		after, err := os.Stat(path)
+		require.NoError(t, err)
+		t.Logf("%d bytes: %d, then %d", bytes, before.Size(), after.Size())
+		require.LessOrEqual(t, after.Size(), before.Size())
+	}
 }

@@ -21,8 +21,9 @@ type drops struct {
 	piece int64        // most records deleted by one transaction; 0 means dropRecords, tests set others
 	row   int          // bytes of records in a row of a load: see rowOf
 
-	mu    sync.Mutex            // guards under, over and loads
+	mu    sync.Mutex            // guards the following
 	under bool                  // dropAll is running
+	asked bool                  // goOnDropping was called since dropAll looked last
 	over  bool                  // stop was called: dropAll starts no more
 	loads map[*spaceLoad]string // prefixes of keyspaces that are being loaded: see spaceLoad
 	done  sync.WaitGroup        // waits for dropAll
@@ -82,7 +83,7 @@ func (tx *txShared) committed(err error) {
 
 // Dropping returns the number of dropped keyspaces whose records are still being deleted. Until then LiveBytes of
 // Stats includes their space.
-func (k *keyspaces) Dropping() int { return int(k.drops.left.Load()) }
+func (k *keyspaces) Dropping() int { return int(max(k.drops.left.Load(), 0)) }
 
 // FinishDrops deletes all remaining records of dropped keyspaces in the caller's goroutine, and returns when none
 // are left: for example before Compact. It returns the error of ctx, or the error that stopped it; ErrClosed.
@@ -93,7 +94,7 @@ func (k *keyspaces) FinishDrops(ctx context.Context) error {
 	if err := k.db.opened(); err != nil {
 		return err
 	}
-	for k.drops.left.Load() > 0 {
+	for { // drops.left does not tell: a drop is seen, and may be carried out by others, before it is counted
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -101,7 +102,6 @@ func (k *keyspaces) FinishDrops(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // goOnDropping starts dropAll if there is work and dropAll is not running.
@@ -112,6 +112,7 @@ func (k *keyspaces) goOnDropping() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.asked = true
 	if !d.under && !d.over {
 		d.under = true
 		d.done.Go(k.dropAll)
@@ -125,11 +126,13 @@ func (d *drops) stop() {
 	d.done.Wait()
 }
 
-// goesOn reports whether dropAll has more to do. If not, it also notes that dropAll is no longer running.
+// goesOn reports whether dropAll has more to do. If not, it also notes that dropAll is no longer running. After a
+// failure, or where nothing was found, dropAll goes on only if it was asked to meanwhile: by a drop that it did not see.
 func (d *drops) goesOn(failed bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.under = !failed && !d.over && d.left.Load() > 0
+	d.under = (!failed || d.asked) && !d.over && d.left.Load() > 0
+	d.asked = false
 	return d.under
 }
 
@@ -162,6 +165,9 @@ func (k *keyspaces) dropSome() (more bool, err error) {
 
 // dropPart is dropSome in a transaction. gone says that the keyspace has no records left, and is off the list.
 func (k *keyspaces) dropPart(tx *Tx) (more, gone bool, err error) {
+	if !tx.spaced { // such a file has no catalog
+		return false, false, nil
+	}
 	entry, prefix, err := k.firstDropped(tx)
 	if entry == nil || err != nil {
 		return false, false, err

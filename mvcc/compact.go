@@ -61,6 +61,10 @@ func (e *Engine) Compact(ctx context.Context, progress func(Compaction)) error {
 }
 
 func (c *compaction) run(stop func() error) error {
+	if len(c.m.store.Segments()) <= 1 { // nothing can be given back, and checkpoints would need another segment
+		c.report(1)
+		return stop()
+	}
 	for _, half := range []float64{0, 0.5} {
 		c.short = false
 		if err := c.refill(stop, half); err != nil {

@@ -37,7 +37,7 @@ const rowFlushBytes = 4 << 20
 
 // LoadRow puts records into a range of keys: see above. The keys ascend through all chunks and are above those that
 // are in the range. They are durable when LoadRow returns. After an error none of them is there. Errors: ErrOrder,
-// ErrFull.
+// ErrFull; btree.ErrOneLeaf if the row fits one leaf and the tree has no other records.
 func LoadRow(e *Engine, chunks [][]LoadRecord) error {
 	return loads(e, func() error {
 		fl := &e.flusher
@@ -74,6 +74,9 @@ func (l *loading) row(chunks [][]LoadRecord) error {
 	l.build = c.pages.StartBuild(l.reserve, l.spent)
 	l.tree = btree.NewRowBuilder(l.build, c.store.EvenLeaves())
 	row, err := l.leaves(before, chunks, behind, height == 0)
+	if err == nil && height == 0 && row.Leaves() < 2 {
+		err = btree.ErrOneLeaf
+	}
 	if err == nil {
 		err = c.log.provideFor(c.pages.Unwritten()+row.InnerPages(height), 0)
 	}

@@ -2,8 +2,8 @@ package btree
 
 import "errors"
 
-// errOneLeaf: a root has two children at least.
-var errOneLeaf = errors.New("btree: a row of one leaf does not make a tree")
+// ErrOneLeaf: a root has two children at least.
+var ErrOneLeaf = errors.New("btree: a row of one leaf does not make a tree")
 
 // A Row is a list of leaves in the order of their keys that lead nowhere yet: Splice makes them part of a tree.
 type Row struct {
@@ -132,7 +132,7 @@ func (s *splicer) at(n Node, key []byte) error {
 // atRoot splices into a tree that is a single leaf.
 func (s *splicer) atRoot(n Node) error {
 	if s.row.Leaves() < 2 {
-		return errOneLeaf
+		return ErrOneLeaf
 	}
 	v, err := s.splitInner(1, s.row.entries, true)
 	if err != nil {
