@@ -235,11 +235,12 @@ soak-servers:
 	cd servers && $(GO) vet -tags clients ./daemon/... && CGO_ENABLED=1 $(GO) test -vet=off -race -tags clients -timeout 20m ./...
 
 # The models of the log and of the page writer with many seeds, the crash and fault tests of the whole for SOAKTIME each, then every test
-# in its full length under the race detector.
+# in its full length under the race detector. TestAttack uses all of the API at random.
 soak:
 	$(GO) test -timeout 20m -run '^TestModel$$' ./logstore ./override -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
 	$(MAKE) crash scripts faults damage isolation CRASHTIME=$(SOAKTIME) CRASHFIRST=$(SOAKFIRST) SCRIPTTIME=5m FAULTTIME=4m DAMAGETIME=1m ISOLATIONRUNS=5
 	$(GO) test -timeout 20m -run '^TestCrash(Concurrent|HeldReaders|Overwrites)$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m -run '^TestAttack$$' ./dbm -args -attack.from $(SOAKFIRST) -attack.time 5m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 	$(MAKE) vet-bench
 	$(MAKE) vet-cross
