@@ -32,6 +32,9 @@ func (in *installer) known() uint64 {
 // group takes in a group. rebased tells that there is a new base, and that the caller has to apply all redo
 // after RedoStart again.
 func (in *installer) group(g *logstore.ScannedGroup) (rebased bool, err error) {
+	if in.built > 0 && g.Kind != logstore.FlushGroup { // a Build has the token: it was given up
+		in.built = 0
+	}
 	switch g.Kind {
 	case logstore.RecordGroup, logstore.PageGroup:
 		if g.No <= in.tableBase { // the checkpoint's space map already knows which of its values are live
@@ -54,6 +57,8 @@ func (in *installer) group(g *logstore.ScannedGroup) (rebased bool, err error) {
 		if stream == nil {
 			if slices.ContainsFunc(g.Pages, func(page logstore.ScannedPage) bool { return isBuilt(page) || page.Kind == logstore.KindRun }) {
 				in.built = g.Count // no other flush has runs
+			} else if g.Count != in.built { // nor does another flush begin amid a Build
+				in.built = 0
 			}
 			in.parts[g.Count] = append(in.parts[g.Count], g.Pages...)
 			return false, nil
