@@ -241,22 +241,28 @@ func (c *Client) askTheWay(addrs []string) {
 		guide := &shard{id: protocol.AnyShard, extents: map[uint32]*extent{}}
 		e.shards = append(e.shards, guide)
 		e.attach(guide, g, c.o.Secret)
-		e.start(&call{op: protocol.OpMap, shard: guide, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
-			e.guided = false
-			var rest []*shard // a new list: a caller may be iterating over the old one
-			for _, s := range e.shards {
-				if s != guide {
-					rest = append(rest, s)
-				}
-			}
-			e.shards = rest
-			if guide.conn != nil {
-				guide.conn.Close()
-				guide.conn = nil
-			}
-			e.gotMap(m)
-		}})
+		e.follow(guide)
 	})
+}
+
+// follow asks a connected node for the map. Behind the answer its connection is lost like any other: the engine may
+// have asked it for the map meanwhile, as the first shard with a connection, and asks nobody else while that request
+// is under way.
+func (e *engine) follow(guide *shard) {
+	e.start(&call{op: protocol.OpMap, shard: guide, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
+		e.guided = false
+		var rest []*shard // a new list: a caller may be iterating over the old one
+		for _, s := range e.shards {
+			if s != guide {
+				rest = append(rest, s)
+			}
+		}
+		e.shards = rest
+		if guide.conn != nil {
+			e.lost(guide, ErrUnavailable)
+		}
+		e.gotMap(m)
+	}})
 }
 
 // bootstrap asks the first shard that answers at one of the addresses for the map.

@@ -462,15 +462,15 @@ func (e *engine) Tick(now time.Time) {
 	}
 }
 
-// silentAfter is how long a shard that several nodes can serve may owe an answer before its connection is given up: a
-// stopped process does not end its connections. The calls under way are sent again, to the node that serves the shard
-// then.
+// silentAfter is how long a shard may owe an answer before its connection is given up, if an address is known that is
+// not its node's: a stopped process does not end its connections. The calls under way are sent again, to the node
+// that serves the shard then.
 const silentAfter = int64(2 * time.Second)
 
 var errSilent = fmt.Errorf("hydra: no answer for %v", time.Duration(silentAfter))
 
 func (e *engine) silent(s *shard) bool {
-	if s.conn == nil || len(s.addrs) < 2 || e.now-s.heard <= silentAfter {
+	if s.conn == nil || e.now-s.heard <= silentAfter || !e.elsewhere(s) {
 		return false
 	}
 	for _, c := range e.slots {
@@ -479,6 +479,14 @@ func (e *engine) silent(s *shard) bool {
 		}
 	}
 	return false
+}
+
+// elsewhere reports whether the shard may be served, or its node be asked for, at another address than the only one
+// that the map has for it: a map that dates from a failover names the new primary alone.
+func (e *engine) elsewhere(s *shard) bool {
+	other := func(a string) bool { return a != s.addrs[0] }
+	return len(s.addrs) != 1 || slices.ContainsFunc(e.first, other) ||
+		slices.ContainsFunc(e.shards, func(x *shard) bool { return slices.ContainsFunc(x.addrs, other) })
 }
 
 // tickEvery is the interval of Tick: short enough to renew a lease of a second in its second half.

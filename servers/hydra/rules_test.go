@@ -509,3 +509,59 @@ func TestSilentShard(t *testing.T) {
 	f.answer(f.request(protocol.OpGet), 0, protocol.StatusNotFound, nil)
 	require.ErrorIs(t, c.err, ErrNotFound)
 }
+
+// TestSilentShardOfAMapWithOneNode: right after a failover the map names the new primary alone. If that is stopped, the
+// client goes to the nodes that it knew first.
+func TestSilentShardOfAMapWithOneNode(t *testing.T) {
+	f := newBench(t)
+	f.mono = time.Second
+	f.e.look()
+	f.get("key")
+	f.mono += time.Duration(silentAfter) + time.Millisecond
+	f.e.first = []string{"x:y"}
+	f.e.Tick(time.Now())
+	require.NotNil(t, f.s.conn, "there is nobody else to ask")
+	f.e.first = []string{"x:y", "x:z"}
+	f.e.Tick(time.Now())
+	require.Nil(t, f.s.conn)
+}
+
+// TestGuideLeavesNoRequest: a node that is asked for the map because no shard is connected may be asked again before it
+// has answered, and its connection ends with the first answer. The second request ends with it: otherwise nobody was
+// asked for the map any more.
+func TestGuideLeavesNoRequest(t *testing.T) {
+	f := newBench(t)
+	f.s.conn, f.s.sided, f.e.guided = nil, nil, true
+	asked := &bench{t: t}
+	guide := &shard{id: protocol.AnyShard, net: f.s.net, conn: asked, extents: map[uint32]*extent{}}
+	f.e.shards = append(f.e.shards, guide)
+	f.e.follow(guide)
+	f.e.stale = true
+	f.e.Tick(time.Now())
+	first := asked.request(protocol.OpMap)
+	asked.request(protocol.OpMap)
+	require.True(t, f.e.asking)
+	first.Status = uint16(protocol.StatusUnavailable)
+	f.e.answered(guide, first)
+	require.False(t, f.e.asking)
+	require.False(t, f.e.guided)
+	require.Equal(t, []*shard{f.s}, f.e.shards)
+	f.s.conn, f.s.sided = f, f
+	f.e.Tick(time.Now())
+	f.request(protocol.OpMap)
+}
+
+// TestSilentGuide: a node that is asked for the map, and is stopped before it answers, is given up.
+func TestSilentGuide(t *testing.T) {
+	f := newBench(t)
+	f.s.conn, f.s.sided, f.e.guided = nil, nil, true
+	f.mono = time.Second
+	f.e.look()
+	guide := &shard{id: protocol.AnyShard, net: f.s.net, conn: &bench{t: t}, extents: map[uint32]*extent{}}
+	f.e.shards = append(f.e.shards, guide)
+	f.e.follow(guide)
+	f.mono += time.Duration(silentAfter) + time.Millisecond
+	f.e.Tick(time.Now())
+	require.False(t, f.e.guided)
+	require.Equal(t, []*shard{f.s}, f.e.shards)
+}
