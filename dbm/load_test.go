@@ -374,7 +374,7 @@ func TestLoadUndoesNoDelete(t *testing.T) {
 			})
 		}
 		require.NoError(t, within(func(in *Tx) error { return in.Put([]byte("was"), []byte("here")) }))
-		records, seq := rowRecords(1, 400, false, func() {
+		records, seq := rowRecords(1, 3000, false, func() { // more records than are read ahead, so the transaction has begun
 			if name == "dropped" {
 				require.NoError(t, cmpErr(db.DropKeyspace(name), db.CreateKeyspace(name)))
 			} else {
