@@ -27,7 +27,7 @@ var (
 )
 
 // TestAttack uses databases with everything that the API has: several goroutines at once, each with keyspaces and a
-// range of the default keyspace of its own, of which it keeps a model; beside them Compact, checkpoints, backups and
+// range of the default keyspace of its own, whose model it keeps; beside them Compact, checkpoints, backups and
 // checks. Then all stop, everything is compared, also in a copy restored from backup and increments, and the database is
 // closed and opened, or loses its power. A seed repeats what each goroutine does, but not how they meet.
 func TestAttack(t *testing.T) {

@@ -345,7 +345,7 @@ func TestPartitionsBeginAgainTogether(t *testing.T) {
 	c.stop("a", nodes["a"])
 	nodes["a"] = c.start("a")
 	require.Never(t, func() bool { return served()["a"] > 0 }, 3*time.Second, 50*time.Millisecond)
-	// A partition may have been on its way from a to b when a ended. b serves those of which it has a copy in sync, and
+	// A partition may have been on its way from a to b when a ended. b serves those that it has a copy of, in sync, and
 	// at least one other there is.
 	require.Eventually(t, func() bool {
 		for _, p := range nodes["b"].Status().Partitions {
