@@ -178,7 +178,7 @@ func (c *Copy) obey() (worked bool) {
 			worked = true
 			switch m.Op {
 			case opStatus:
-				s := memberStatus{Follows: f.Following(), Barred: f.Barred()}
+				s := memberStatus{Follows: f.Following(), Followed: f.Followed(), Barred: f.Barred()}
 				if g := c.shard.Reign(); g != nil && !g.Over() {
 					s.Reigns = g.Term()
 				}

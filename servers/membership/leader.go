@@ -31,7 +31,8 @@ const (
 	// reportWait is how long the leader waits for the reports of connected members; it continues earlier once all
 	// have come.
 	reportWait = 400 * time.Millisecond
-	// newReign is how long a primary may take to report that it reigns, from when the leader first sees its term.
+	// newReign is how long a primary may take to report that it reigns, and to give the secondaries rings, from when
+	// the leader first sees its term.
 	newReign = time.Second
 	dialWait = 500 * time.Millisecond
 	// setTimeout is how long setting a new record may take: an etcd with a busy disk takes a second and more, and
@@ -41,9 +42,10 @@ const (
 
 // memberStatus is a member's report on itself.
 type memberStatus struct {
-	Reigns  uint64 `json:"reigns"`  // the term in which it is the primary, 0 if it is not
-	Follows uint64 `json:"follows"` // the term of the primary whose ring it has
-	Barred  uint64 `json:"barred"`  // it follows no primary of a lower term
+	Reigns   uint64 `json:"reigns"`   // the term in which it is the primary, 0 if it is not
+	Follows  uint64 `json:"follows"`  // the term of the primary whose ring it has
+	Followed uint64 `json:"followed"` // the highest term whose primary it has had a ring of
+	Barred   uint64 `json:"barred"`   // it follows no primary of a lower term
 }
 
 // A reportBody is the answer to an order to stop.
@@ -389,7 +391,11 @@ func (m *Node) suspects(rec *replica.Record, w *watch, now time.Time) bool {
 		reasons++
 	}
 	for _, name := range rec.Set {
-		if x := w.members[name]; name != rec.Primary && x.said && x.status.Follows < rec.Term && now.Sub(w.since) > newReign {
+		x := w.members[name]
+		if name == rec.Primary || !x.said || x.status.Follows >= rec.Term {
+			continue
+		}
+		if x.status.Followed >= rec.Term || now.Sub(w.since) > newReign { // it has lost the ring, or had time to get one
 			reasons++
 			break
 		}

@@ -376,6 +376,9 @@ func (f *Follower) Following() uint64 {
 	return f.term
 }
 
+// Followed returns the highest term whose primary this member has followed, 0 for none.
+func (f *Follower) Followed() uint64 { return f.term }
+
 // Placed returns the number of whole entries in the ring that are not merged yet. It is for checks, and reads all of
 // them.
 func (f *Follower) Placed() (n uint64) {

@@ -306,6 +306,7 @@ func TestStopEndsGrants(t *testing.T) {
 	assert.Equal(t, end, s.r.TenureEnd(), "no grant since")
 	assert.Less(t, s.r.Committed(), n)
 	assert.Zero(t, a.f.Following())
+	assert.EqualValues(t, 1, a.f.Followed())
 	assert.EqualValues(t, 2, a.f.Barred())
 	old := Record{Revision: 0, Term: 1, Primary: "p", Set: []string{"p", "a"}}
 	assert.False(t, a.f.Stop(&old, s.now), "an order from an older record is void")
