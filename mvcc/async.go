@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"flashdbm/internal/btree"
@@ -64,8 +65,9 @@ type async struct {
 	running   sync.WaitGroup
 	used      *sync.Pool // of *Tx
 
-	mu    sync.Mutex
-	queue []*asyncCommit // completed commits whose callbacks are due
+	mu      sync.Mutex
+	queue   []*asyncCommit // completed commits whose callbacks are due
+	waiting atomic.Int64   // their number, for awaitMore, which would slow commits down if it took mu again and again
 
 	// Of the callback goroutine alone.
 	back   int           // commits that were completed and not called back when the last sync ended
@@ -171,6 +173,7 @@ func (a *async) add(c *asyncCommit) {
 	}
 	a.mu.Lock()
 	a.queue = append(a.queue, c)
+	a.waiting.Store(int64(len(a.queue)))
 	a.mu.Unlock()
 	select {
 	case a.queued <- struct{}{}:
@@ -191,8 +194,8 @@ func (a *async) call() {
 		if len(queue) > 0 && a.lacks(queue[len(queue)-1]) {
 			queue = a.awaitMore(queue)
 			begun := time.Now()
-			_ = a.committer.log.syncCommitted() // finish reports the error
-			a.synced, a.back = time.Since(begun), len(queue)+a.waiting()
+			_ = a.committer.log.syncAwaited() // finish reports the error
+			a.synced, a.back = time.Since(begun), len(queue)+int(a.waiting.Load())
 		}
 		for _, c := range queue {
 			a.finish(c)
@@ -210,13 +213,13 @@ func (a *async) call() {
 // they are better made during the sync. With 5,000 under way that gives a third more per second.
 func (a *async) awaitMore(queue []*asyncCommit) []*asyncCommit {
 	begun := time.Now()
-	came, last := len(queue)+a.waiting(), begun
+	came, last := len(queue)+int(a.waiting.Load()), begun
 	if time.Duration(a.back-came)*commitTime > a.synced {
 		return queue
 	}
 	for came < a.back {
 		runtime.Gosched()
-		now, n := time.Now(), len(queue)+a.waiting()
+		now, n := time.Now(), len(queue)+int(a.waiting.Load())
 		if n > came {
 			came, last = n, now
 		}
@@ -231,19 +234,13 @@ func (a *async) awaitMore(queue []*asyncCommit) []*asyncCommit {
 func (a *async) more(queue []*asyncCommit) []*asyncCommit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.waiting.Store(0)
 	if len(queue) == 0 {
 		queue, a.queue = a.queue, nil
 		return queue
 	}
 	queue, a.queue = append(queue, a.queue...), nil
 	return queue
-}
-
-// waiting returns how many commits are queued.
-func (a *async) waiting() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.queue)
 }
 
 // lacks reports whether a commit waits for a sync.
@@ -258,7 +255,7 @@ func (a *async) finish(c *asyncCommit) {
 		defer a.committer.readers.active.Add(-1)
 	}
 	if a.lacks(c) {
-		c.err = a.committer.log.syncCommitted()
+		c.err = a.committer.log.syncAwaited()
 	}
 	if c.tx != nil {
 		a.end(c.tx)

@@ -55,5 +55,5 @@ func TestAwaitMore(t *testing.T) {
 	a.synced, a.back = time.Millisecond, 10_000 // these take longer than a sync
 	a.add(commits(1)[0])
 	require.Len(t, a.awaitMore(commits(1)), 1)
-	require.Equal(t, 1, a.waiting())
+	require.EqualValues(t, 1, a.waiting.Load())
 }

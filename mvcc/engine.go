@@ -215,6 +215,5 @@ func (e *Engine) Sync() error {
 		return nil
 	}
 	e.committer.commitReturned()
-	e.log.asked.Add(1)
-	return e.log.syncCommitted()
+	return e.log.syncAwaited()
 }

@@ -34,7 +34,7 @@ type redoLog struct {
 	// logBuffered.
 	wanted  atomic.Bool
 	syncDue chan struct{} // a sync is due before the next tick; room for one
-	asked   atomic.Int64  // calls of Engine.Sync since segments were last zeroed
+	asked   atomic.Int64  // calls of syncAwaited since segments were last zeroed
 }
 
 // recent is what commits have done lately, for decisions of background work. It belongs to the token holder.
@@ -161,6 +161,12 @@ func (l *redoLog) syncCommitted() error {
 	}
 	l.marks.publishDurable()
 	return nil
+}
+
+// syncAwaited is syncCommitted for somebody who waits for it, not for the tick.
+func (l *redoLog) syncAwaited() error {
+	l.asked.Add(1)
+	return l.syncCommitted()
 }
 
 // awaitDurable returns when the batch at seq survives a power cut and Views see it. A batch is noted in marks after
