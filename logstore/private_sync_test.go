@@ -75,3 +75,29 @@ func TestListedSegmentIsNotCleaned(t *testing.T) {
 	x.s.space.Listed(a, 1)
 	require.False(t, victim())
 }
+
+// TestOnlyVerifiedPagesAreNodes: a damaged file may have a node's place in a large value whose bytes begin like a
+// node. That page fails verification, and so does not become one of the pages that only the death of a node frees:
+// it would outlive the value.
+func TestOnlyVerifiedPagesAreNodes(t *testing.T) {
+	x := newScript(t)
+	require.NoError(t, x.s.Close())
+	x.opts.CheckNode = func([]byte) error { return nil }
+	x.open()
+	p := x.s.NewPrivate()
+	_, err := p.Write(bytes.Repeat([]byte{byte(KindTree)}, 3*PageSize))
+	require.NoError(t, err)
+	extents, err := p.Finish()
+	require.NoError(t, err)
+	require.Len(t, extents, 1)
+	p.Publish(x.s.LastGroup(), 0)
+	a := extents[0].Addr
+	_, err = x.s.Page(a)
+	require.ErrorIs(t, err, ErrCorrupt)
+	_, _, err = x.s.KindAt(a + 1)
+	require.ErrorIs(t, err, ErrCorrupt)
+	x.s.Kill(a, extents[0].Pages(), 1)
+	for i := range Addr(3) {
+		require.False(t, x.s.IsLive(a+i), "page %d", i)
+	}
+}

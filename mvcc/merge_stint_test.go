@@ -110,25 +110,21 @@ func TestMergeLogsFirst(t *testing.T) {
 	require.Zero(t, e.log.waiting())
 }
 
-// TestLargeValueBehindMuchPending: a batch first has earlier entries merged, and so what Buffered commits have left
-// in memory logged. It keeps its large values: they belong to its own group, which comes later.
+// TestLargeValueBehindMuchPending: before a batch, earlier entries begin to be merged, and so what Buffered commits
+// have left in memory is logged. The batch keeps its large values: they belong to its own group, which comes later.
 func TestLargeValueBehindMuchPending(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
-	opts := Options{Durability: Buffered, Manual: true}
+	opts := Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{BackgroundOps: 10}}
 	e := openOn(t, mem, opts)
-	small := begin(t, e, TxOptions{})
-	for i := range stintOps + 100 {
-		require.NoError(t, small.Put(fmt.Appendf(nil, "%05d", i), nil))
-	}
-	require.NoError(t, small.Commit())
-	require.Greater(t, e.tree.tables.rest(), stintOps)
+	putScattered(t, e, 0, 10)
 	require.Positive(t, e.log.waiting())
-	want := map[string]string{}
+	want, before := map[string]string{}, e.store.LastGroup()
 	for i := range 4 { // each may take the segments that the one before has lost
 		key := fmt.Sprint("large", i)
 		want[key] = strings.Repeat(key, 1<<18)
 		put(t, e, key, want[key])
+		require.Less(t, before+1, e.store.LastGroup(), "what waited is in a group of its own, before that of the first of them")
 	}
 	for range 2 {
 		view := begin(t, e, TxOptions{ReadOnly: true})

@@ -348,3 +348,38 @@ func TestGrownBehindCut(t *testing.T) {
 	start := p.flush(t, func() bool { return len(p.family) > 0 && p.left == 0 })
 	require.Equal(t, recordsOf(t, p.tree), recordsOf(t, p.recovered(t, start)))
 }
+
+// A leaf behind a cut separator loses its first key, which is its bound, and nothing else happens to it. The key is
+// then stored again, in the leaf before, which is written. So the leaf must be written too: on disk, both would have
+// the key.
+func TestUpdatedBehindCut(t *testing.T) {
+	p := newPartedTree(t)
+	defer p.memory.Close()
+	key := twins(MaxSeparator/4 + 1)
+	for i := range 60 {
+		p.mustApply(t, Op{Key: key(i, 0), Value: make([]byte, 200)})
+	}
+	p.flush(t, func() bool { return false })
+	root, err := p.Node(rootID)
+	require.NoError(t, err)
+	require.Equal(t, 1, root.Level())
+	i := 1
+	for i < root.Count() && !innerCut(root.innerSlot(i)) {
+		i++
+	}
+	require.Less(t, i, root.Count(), "no separator is cut")
+	id, leaf, err := childNode(p, root, i)
+	require.NoError(t, err)
+	first := bytes.Clone(leaf.key(0))
+	p.mustApply(t, Op{Key: first, Delete: true})
+	p.mustApply(t, Op{Key: first, Value: []byte("again")})
+	require.Contains(t, p.since, id)
+	require.Contains(t, p.since, root.Child(i-1), "the key is in the leaf before")
+	free := slices.DeleteFunc(slices.Sorted(maps.Keys(p.since)), func(id PageID) bool { return p.must[id] })
+	start := p.flush(t, func() bool { // asks for the pages that it may leave behind, in their order
+		left := free[0] == id
+		free = free[1:]
+		return left
+	})
+	require.Equal(t, recordsOf(t, p.tree), recordsOf(t, p.recovered(t, start)))
+}
