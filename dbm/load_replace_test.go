@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -70,7 +71,7 @@ func TestLoadReplace(t *testing.T) {
 			require.True(t, sameRecords(had, before), "what a snapshot of before has")
 			require.NoError(t, old.Rollback())
 			requireSpaces(t, db, model)
-			require.NoError(t, db.FinishDrops(t.Context()))
+			require.Eventually(t, func() bool { return db.Dropping() == 0 }, patience, time.Millisecond, "in the background")
 			require.NoError(t, db.Checkpoint())
 			total := 0
 			for _, records := range model {
