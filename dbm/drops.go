@@ -75,7 +75,9 @@ func isDropped(tx *Tx) bool {
 // records that expire.
 func (tx *txShared) committed(err error) {
 	if err == nil && !tx.readOnly && !tx.quiet {
-		tx.db.drops.left.Add(int64(len(tx.dropped)))
+		if len(tx.dropped) > 0 {
+			tx.db.drops.left.Add(int64(len(tx.dropped)))
+		}
 		tx.db.goOnDropping()
 		tx.db.expires(tx.soonest)
 	}

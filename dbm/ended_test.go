@@ -150,6 +150,26 @@ func TestEndedUpdate(t *testing.T) {
 		"keyspace": func(tx *Tx) func() error {
 			return func() error { _, err := tx.Keyspace("other"); return err }
 		},
+		"copy": func(tx *Tx) func() error {
+			copied := *tx
+			return func() error { return copied.Put([]byte("stray"), nil) }
+		},
+		"whole": func(tx *Tx) func() error {
+			whole := tx.whole()
+			return func() error { return whole.Put([]byte("stray"), nil) }
+		},
+		"pulled": func(tx *Tx) func() error {
+			next, stop := iter.Pull2(tx.All())
+			_, _, ok := next()
+			require.True(t, ok)
+			return func() error {
+				if _, _, ok := next(); ok {
+					t.Error("a record of a transaction that has ended")
+				}
+				stop()
+				return tx.Err()
+			}
+		},
 	} {
 		for _, write := range []bool{false, true} {
 			var old *Tx

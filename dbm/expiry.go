@@ -323,14 +323,14 @@ func putValue(tx *Tx, key, value []byte) error {
 	s := stamp(tx.db.expiry.stamp.Load())
 	switch {
 	case !s.begins(value) || tx.space.all:
-		return tx.inner.Put(tx.at(key), value)
+		return tx.inner.Put(treeKey(tx, key), value)
 	case tx.stamp == 0: // in this snapshot such a value is stored as it is
 		guardForm(tx)
-		return tx.inner.Put(tx.at(key), value)
+		return tx.inner.Put(treeKey(tx, key), value)
 	case len(value) > maxValue-stampedBytes:
 		return ErrValueTooLarge
 	}
-	return putStamped(tx, tx.at(key), value, 0)
+	return putStamped(tx, treeKey(tx, key), value, 0)
 }
 
 // guardForm makes the transaction conflict if values get stamps before it commits: in its snapshot they have none.

@@ -85,8 +85,8 @@ func (c *Cursor) passedOver(key []byte) {
 
 // endIteration releases the cursor of an iterator, and sets tx.err if the transaction ended during the iteration.
 func (c *Cursor) endIteration() {
-	if c.tx.err == nil && c.err == ErrTxDone {
-		c.tx.err = ErrTxDone
+	if c.err == ErrTxDone {
+		c.tx.noteEnded()
 	}
 	if c.inner.Cursor != nil {
 		c.inner.Release()

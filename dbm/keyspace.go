@@ -25,7 +25,7 @@ const maxSpaceName = 255
 //
 // ErrNoKeyspace. The name is only used for this lookup: a keyspace that is renamed stays usable through the
 // returned Tx.
-func (tx *txShared) Keyspace(name string) (*Tx, error) {
+func (tx *txLink) Keyspace(name string) (*Tx, error) {
 	if err := tx.hasSpaces(); err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (tx *txShared) Keyspace(name string) (*Tx, error) {
 // CreateKeyspace creates an empty keyspace and returns the transaction as a transaction of it. name has 1 to 255
 // bytes. ErrExists if there is a keyspace of that name; ErrNoKeyspace if the file has no keyspaces yet: see
 // DB.EnableKeyspaces.
-func (tx *txShared) CreateKeyspace(name string) (*Tx, error) {
+func (tx *txLink) CreateKeyspace(name string) (*Tx, error) {
 	if err := tx.mayChangeSpace(name); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (tx *txShared) CreateKeyspace(name string) (*Tx, error) {
 }
 
 // nextSpace returns the prefix for a new keyspace.
-func (tx *txShared) nextSpace() (prefix []byte, err error) {
+func (tx *txLink) nextSpace() (prefix []byte, err error) {
 	var last int64
 	value, err := tx.look(spaceSerial)
 	if err == nil {
@@ -73,7 +73,7 @@ func (tx *txShared) nextSpace() (prefix []byte, err error) {
 
 // RenameKeyspace renames a keyspace. The time that it takes does not depend on the number of records.
 // ErrNoKeyspace, ErrExists.
-func (tx *txShared) RenameKeyspace(from, to string) error {
+func (tx *txLink) RenameKeyspace(from, to string) error {
 	if err := tx.mayChangeSpace(to); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (tx *txShared) RenameKeyspace(from, to string) error {
 // 260,000 in a commit. If the database is closed before, the deletion goes on after the first commit of the next
 // open. Older snapshots still see the keyspace. DB.Dropping counts the dropped keyspaces with records left.
 // ErrNoKeyspace.
-func (tx *txShared) DropKeyspace(name string) error {
+func (tx *txLink) DropKeyspace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (tx *txShared) DropKeyspace(name string) error {
 
 // Keyspaces iterates over the names of the keyspaces, in order. The default keyspace has no name. An error ends the
 // iteration; Tx.Err returns it.
-func (tx *txShared) Keyspaces() iter.Seq[string] {
+func (tx *txLink) Keyspaces() iter.Seq[string] {
 	return func(yield func(name string) bool) {
 		if !tx.spaced && !tx.done {
 			return
@@ -132,7 +132,7 @@ func (tx *txShared) Keyspaces() iter.Seq[string] {
 }
 
 // hasSpaces returns an error unless the file has keyspaces at the transaction's snapshot.
-func (tx *txShared) hasSpaces() error {
+func (tx *txLink) hasSpaces() error {
 	switch {
 	case tx.done:
 		return ErrTxDone
@@ -143,7 +143,7 @@ func (tx *txShared) hasSpaces() error {
 }
 
 // mayNameSpace returns an error unless the transaction may write to the catalog, and a keyspace may have this name.
-func (tx *txShared) mayNameSpace(name string) error {
+func (tx *txLink) mayNameSpace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (tx *txShared) mayNameSpace(name string) error {
 }
 
 // mayChangeSpace returns an error unless the transaction may give a keyspace this name, which no other one has.
-func (tx *txShared) mayChangeSpace(name string) error {
+func (tx *txLink) mayChangeSpace(name string) error {
 	if err := tx.mayNameSpace(name); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (tx *txShared) mayChangeSpace(name string) error {
 
 // look returns a record of the catalog. A transaction that writes conflicts if that record is another one when it
 // commits. This is the only effect: what it writes to keyspaces conflicts as it would in the default one.
-func (tx *txShared) look(key []byte) ([]byte, error) {
+func (tx *txLink) look(key []byte) ([]byte, error) {
 	if tx.readOnly {
 		return tx.whole().Get(key)
 	}
@@ -180,7 +180,7 @@ func (tx *txShared) look(key []byte) ([]byte, error) {
 }
 
 // spaceNamed returns the prefix of the keyspace with the given name.
-func (tx *txShared) spaceNamed(name string) (prefix []byte, err error) {
+func (tx *txLink) spaceNamed(name string) (prefix []byte, err error) {
 	prefix, err = tx.look(catalogKey(catalogName, []byte(name)))
 	switch {
 	case err == ErrNotFound:
@@ -194,10 +194,10 @@ func (tx *txShared) spaceNamed(name string) (prefix []byte, err error) {
 }
 
 // as returns the transaction as a transaction of s.
-func (tx *txShared) as(s space) *Tx { return &Tx{txShared: tx, spaceKeys: spaceKeys{space: &s}} }
+func (tx *txLink) as(s space) *Tx { return &Tx{txLink: tx, space: &s} }
 
 // whole returns the transaction as one of the whole tree.
-func (tx *txShared) whole() *Tx { return tx.as(space{all: true}) }
+func (tx *txLink) whole() *Tx { return tx.as(space{all: true}) }
 
 // Keyspace is a keyspace of a database, known by its name; each of its methods is a transaction of its own. Any
 // number of goroutines may use it. Whether a keyspace of that name exists is found out by each transaction:

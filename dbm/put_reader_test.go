@@ -170,7 +170,7 @@ func TestPutReaderRefuses(t *testing.T) {
 
 	// This tests the limit without 4 GiB of data.
 	for _, size := range []int64{UnknownSize, maxValue} {
-		s := &valueSource{tx: &Tx{txShared: &txShared{}}, r: &countingReader{n: 100}, size: size, read: maxValue - 10}
+		s := &valueSource{tx: &Tx{txLink: &txLink{&txShared{}}}, r: &countingReader{n: 100}, size: size, read: maxValue - 10}
 		n, err := io.Copy(io.Discard, s)
 		if size == UnknownSize {
 			require.ErrorIs(t, err, ErrValueTooLarge)
@@ -180,7 +180,7 @@ func TestPutReaderRefuses(t *testing.T) {
 			require.EqualValues(t, 10, n)
 		}
 	}
-	s := &valueSource{tx: &Tx{txShared: &txShared{}}, r: &countingReader{n: 10}, size: UnknownSize, read: maxValue - 10}
+	s := &valueSource{tx: &Tx{txLink: &txLink{&txShared{}}}, r: &countingReader{n: 10}, size: UnknownSize, read: maxValue - 10}
 	n, err := io.Copy(io.Discard, s)
 	require.NoError(t, err)
 	require.EqualValues(t, 10, n)

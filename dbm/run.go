@@ -63,10 +63,11 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wantsTimes bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err = db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
-		tx := newTx(db, inner, opts, true)
+		tx := updateTx(db, inner, opts)
 		tx.ctx = ctx
 		lost, err = tx.run(ctx, fn, true)
 		wantsTimes = tx.wantsTimes
+		tx.cut()
 		return lost, err
 	})
 	return wantsTimes, public(err)

@@ -141,29 +141,24 @@ func (s *space) holds(key []byte) bool {
 	return bytes.Compare(key, s.low) >= 0 && (s.high == nil || bytes.Compare(key, s.high) < 0)
 }
 
-// spaceKeys converts keys of a space to keys in the tree.
-type spaceKeys struct {
-	space *space // its contents never change
-	room  []byte // memory for at; always of length 0
-}
-
-// at returns the key in the tree for a key of the space. The result is valid until the next call.
-func (k *spaceKeys) at(key []byte) []byte {
-	if !k.space.shifts || len(k.space.prefix) == 0 && !keyspace.Shifted(key) {
+// treeKey returns the key in the tree for a key of the transaction's space. The result is valid until the next call for
+// any Tx of the transaction.
+func treeKey(tx *Tx, key []byte) []byte {
+	if !tx.space.shifts || len(tx.space.prefix) == 0 && !keyspace.Shifted(key) {
 		return key
 	}
-	if k.room == nil {
-		k.room = make([]byte, 0, keyRoom)
+	if tx.room == nil {
+		tx.room = make([]byte, 0, keyRoom)
 	}
-	return k.space.in(k.room, key)
+	return tx.space.in(tx.room, key)
 }
 
-// keyRoom, in bytes, is the capacity of spaceKeys.room: longer keys in the tree are allocated.
+// keyRoom, in bytes, is the capacity of txShared.room: longer keys in the tree are allocated.
 const keyRoom = 128
 
 // checkKey is checkSizes for a key of the space. A key of the whole tree may be longer by its prefix.
-func (k *spaceKeys) checkKey(key, value []byte) error {
-	if k.space.all {
+func (s *space) checkKey(key, value []byte) error {
+	if s.all {
 		key = key[:min(len(key), maxKey)]
 	}
 	return checkSizes(key, value)

@@ -18,7 +18,7 @@ import (
 //     committer has been woken, and nobody has another signal for its channel.
 //
 // The caller of Retry may have kept the pointer, and must not use it after the attempt has returned. Package dbm's
-// own transaction, which is made anew each time, knows that it has ended.
+// own transaction knows that it has ended: see dbm/tx_memory.go.
 
 // beginAttempt is Begin for a transaction of Retry. The transaction is not stamped with the time, which would take
 // longer than everything else: see readers.oldest.
@@ -46,13 +46,23 @@ func usedTx(e *Engine, used *sync.Pool) *Tx {
 	return &Tx{pinned: pinned{e: e}, again: true}
 }
 
+// CallersMemory returns the place for what the caller of Retry leaves to the next transaction that gets the memory of
+// tx; nil if none does. The place belongs to the caller from the beginning of an attempt to its end.
+func CallersMemory(tx *Tx) *any {
+	if !tx.again {
+		return nil
+	}
+	return &tx.kept.callers
+}
+
 // endAttempt leaves the memory of a transaction of Retry to the next one, if the invariant above allows it.
 func (tx *Tx) endAttempt() {
 	if !tx.again || !tx.ended || tx.lends || tx.async != nil || tx.pushed != nil && tx.err != nil {
 		return
 	}
 	e, slot, kept := tx.e, tx.slot, tx.kept
-	*tx = Tx{pinned: pinned{e: e, slot: slot}, kept: kept, again: true}
+	*tx = Tx{}
+	tx.e, tx.slot, tx.kept, tx.again = e, slot, kept, true
 	e.committer.used.Put(tx)
 }
 

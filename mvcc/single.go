@@ -14,6 +14,8 @@ type kept struct {
 	wake  chan signal   // room for one: nobody is woken twice
 	set   *writeset.Set // empty; nil for none
 	nodes []commitNode  // never pushed
+
+	callers any // see CallersMemory
 }
 
 const (
