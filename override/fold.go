@@ -49,12 +49,13 @@ func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, func(*entry) bool { return false })
 }
 
-// FoldOthers is Fold for a node without a family below it, which the next flush would have to write.
+// FoldOthers is Fold without what would make the next flush write a family: it does nothing to a node with a family,
+// and renames no child that has one.
 func (b *Batch) FoldOthers(parent logstore.PageID) (int, error) {
 	if e := b.p.table.find(parent); e != nil && e.family != nil {
 		return 0, nil
 	}
-	return b.Fold(parent)
+	return b.FoldAlone(parent)
 }
 
 // FoldAlone is Fold, except that it renames no child that has a family: the child and its family may be left

@@ -61,6 +61,56 @@ func TestPartsHaveWholeFamilies(t *testing.T) {
 	s.must(s.settle())
 }
 
+// TestFoldOthersLeavesFamilies: what drains names between parts writes no family. If it renamed a parent with a family
+// because of the node above it, the next part would write all families below that node, a good part of the tree.
+func TestFoldOthersLeavesFamilies(t *testing.T) {
+	s := growing(t)
+	for k := 1; k < 200; k += 2 { // until the root is above parents
+		s.put(k)
+	}
+	s.flushAll()
+	for range 3 { // the names of leaves are addresses, then those of their parents
+		s.foldAll()
+		s.flushAll()
+	}
+	pinning := func() (n int) {
+		for _, e := range s.p.dirty.pages {
+			if f := e.family; f != nil && f.parent == e && e.pinning() {
+				n++
+			}
+		}
+		return n
+	}
+	for k := 201; k < 400 && pinning() == 0; k += 2 {
+		if s.put(k); pinning() == 0 {
+			s.flushAll()
+		}
+	}
+	grown := s.p.dirty.grown
+	require.Positive(t, grown, "no leaf was split below a parent that was not")
+	var inner []btree.PageID
+	s.must(s.walk(s.p.At(s.appliedSeq.Load()), func(id btree.PageID, n btree.Node) error {
+		if n.Level() > 0 {
+			inner = append(inner, id)
+		}
+		return nil
+	}))
+	s.must(s.batch(func(b *Batch) error {
+		for _, id := range inner {
+			if _, err := b.FoldOthers(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.Equal(t, grown, s.p.dirty.grown)
+	require.Positive(t, pinning())
+	s.must(s.verifyNewest())
+	s.flushPart()
+	s.crash(vfs.KeepNone)
+	s.must(s.settle())
+}
+
 // TestRenameMust: where a parent was split, what has to be written below it does not keep its old segments by its names.
 func TestRenameMust(t *testing.T) {
 	s := growing(t)
