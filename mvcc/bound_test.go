@@ -99,6 +99,39 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
+// TestRoundsRaiseTheBound: where readers hold all that dies, rounds of background work for room make none. Each raises
+// the bound instead, until the commits that wait fit. Otherwise all of them would wait as long as commits may, each time.
+func TestRoundsRaiseTheBound(t *testing.T) {
+	const records, size = 10_000, 1000
+	e := newEngine(t, Options{RedoLimit: 32 << 20, Durability: Buffered, FlushInterval: time.Hour})
+	for held := 0; ; held++ {
+		for i := 0; i < records; i += 5000 { // too many pages to wait
+			tx := begin(t, e, TxOptions{})
+			for j := range 5000 {
+				require.NoError(t, tx.Put(binary.BigEndian.AppendUint64(nil, uint64(i+j)), make([]byte, size-8)))
+			}
+			require.Greater(t, e.admission.estimate(tx), int64(boundMost))
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, e.Checkpoint())
+		if !e.pressure.roomy(1) {
+			require.Positive(t, held)
+			break
+		}
+		reader := begin(t, e, TxOptions{ReadOnly: true})
+		t.Cleanup(func() { reader.Rollback() })
+	}
+	e.checkpoints.mu.Lock() // no other background work
+	defer e.checkpoints.mu.Unlock()
+	rounds, bound := 0, e.store.Bound()
+	for ; !e.pressure.roomy(1); rounds++ {
+		require.Less(t, rounds, boundStep)
+		require.NoError(t, e.maintenance.makeWay(1))
+	}
+	t.Logf("%d rounds, bound %d -> %d MiB", rounds, bound>>20, e.store.Bound()>>20)
+	require.Less(t, bound, e.store.Bound())
+}
+
 // TestBoundIsPassedInTime: if deletes have lowered the bound and background work takes long, commits go on, a few at
 // a time.
 func TestBoundIsPassedInTime(t *testing.T) {
