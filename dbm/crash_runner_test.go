@@ -179,7 +179,7 @@ func (r *runner) open() error {
 		return nil // the next step begins with redo pending
 	}
 	found := db.Stats().Recovery
-	found.Time = 0
+	found.Time, found.Locked = 0, Recovery{}.Locked
 	r.trace("%s: recovered: %+v", r.name, found)
 	if err := db.Check(context.Background()); err != nil {
 		return fmt.Errorf("check after open: %w", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -157,6 +158,28 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 		return nil, ErrNotFound
 	}
 	return value, nil
+}
+
+// Prefetch makes the system read, at the same time, what Get will need for the keys and what is not in the system's
+// cache. It returns when the leaves of the tree have been read and the reads of the values have begun. Worthwhile for
+// several keys of a file that is larger than memory; Get alone reads one page after the other. It changes nothing that
+// calls return.
+func (db *DB) Prefetch(keys [][]byte) (err error) {
+	if db.beside != nil { // it reads into memory of its own
+		return nil
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(db.engine, &err)
+	stored := keys
+	for i, key := range keys {
+		if keyspace.Shifted(key) {
+			if &stored[0] == &keys[0] {
+				stored = slices.Clone(keys)
+			}
+			stored[i] = keyspace.In(nil, key)
+		}
+	}
+	return db.public(mvcc.Prefetch(db.engine, stored))
 }
 
 // Has reports whether key has a value.

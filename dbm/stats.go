@@ -61,6 +61,7 @@ type Recovery struct {
 	Records int64         `json:"records"` // records that were redone
 	Dropped bool          `json:"dropped"` // an incomplete commit at the end of the log was dropped as a whole
 	Time    time.Duration `json:"time"`    // duration of Open
+	Locked  time.Time     `json:"locked"`  // when Open had the file's lock: no other process has written the file since. Zero with Options.Beside
 }
 
 // Stats returns the present state; after Close, the zero Stats. It takes some microseconds and a little more for
@@ -97,6 +98,6 @@ func fromEngine(s mvcc.Stats, skipped uint64) Stats {
 		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints, PagesCleaned: s.Cleaned,
 		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge, HeldBytes: s.HeldBytes,
 		OldestSnapshot: s.OldestBegan, EventsSkipped: skipped, Failed: failed,
-		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration},
+		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration, s.Recovery.Locked},
 	}
 }

@@ -238,20 +238,6 @@ func (s *reader) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	return p, false, err
 }
 
-// Ahead prefetches the beginning of a logged value that Logged is going to return. Several prefetches overlap in
-// the memory system.
-//
-//go:noinline
-func (s *reader) Ahead(place Place) (sum byte) {
-	a, at := place.Addr(), place.offset()
-	if c, o := s.chunkOf(a); c != nil {
-		if b := c.bits.Load(); b != nil && b.record.has(o) {
-			return c.data[min(o*PageSize+uint64(at), uint64(len(c.data)-1))]
-		}
-	}
-	return 0
-}
-
 // RecordPage returns the body of a page of records that a sync has covered.
 func (s *reader) RecordPage(a Addr) ([]byte, error) {
 	p, inMemory, err := s.recordPage(a)

@@ -27,6 +27,8 @@ type Recovery struct {
 	successor  *header   // header of the tail's successor, if an interrupted group opened it
 	mapped     uint32    // number of segments that the checkpoint's space map knows
 
+	Locked time.Time // when Open had the file's lock; zero beside a writer
+
 	Load time.Duration // time to read the superblocks and the newest checkpoint
 	Scan time.Duration // time to scan the log after the checkpoint
 }
@@ -54,6 +56,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	locked := time.Now() // not before the lock: another process may have written the file until then
 	s.file = f
 	load := s.load
 	if opts.ReadOnly && !opts.Beside {
@@ -63,6 +66,9 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	if err != nil {
 		s.Close()
 		return nil, nil, err
+	}
+	if !opts.Beside {
+		rec.Locked = locked
 	}
 	if !opts.ReadOnly {
 		s.NoteDevice()

@@ -238,6 +238,7 @@ func (s *reader) Raw(e Extent) ([]byte, error) {
 		if s.marked && (!s.space.IsUsed(e.Addr) || !s.space.IsUsed(last-1)) {
 			return nil, s.pageError(e.Addr, "a large value leads here, and the space map says that nothing is here")
 		}
+		s.prefetch(e.Addr, uint64(e.Pages()))
 		if crc32.Checksum(b, castagnoli) != e.CRC {
 			return nil, s.pageError(e.Addr, "checksum of a large value")
 		}

@@ -62,6 +62,9 @@ func (s *reader) verifyRun(a Addr, p []byte) error {
 	if !ok {
 		return errRunLength
 	}
+	if pages := uint64(RunPages(n)); pages > 1 {
+		s.prefetch(a+1, pages-1)
+	}
 	c, o := s.chunkOf(a)
 	at := o*PageSize + runPayloadAt
 	if crc32.Checksum(c.data[at:at+uint64(n)], castagnoli) != binary.LittleEndian.Uint32(p[MuxSize+8:]) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"flashdbm/internal/btree"
+	"flashdbm/override"
 )
 
 // A glance is a read-only transaction for one lookup. Its memory is reused: a lookup allocates nothing for it, and it
@@ -82,6 +83,36 @@ func (e *Engine) LookInto(key, room []byte) (n int, ok bool, err error) {
 		copy(room, v)
 	}
 	return len(v), ok, err
+}
+
+// Prefetch makes the system read what lookups of the keys will need and what no lookup has read yet: first the leaves
+// of all keys, then their values, each at the same time. It returns while values are still being read. Errors are
+// left to the lookups.
+func Prefetch(e *Engine, keys [][]byte) error {
+	tx, err := e.glance()
+	if err != nil {
+		return err
+	}
+	defer e.endGlance(tx)
+	leaves := make([]btree.PageID, 0, len(keys))
+	for _, key := range keys {
+		if tx.snap.view.Find(key, tx.snap.at) != nil {
+			continue
+		}
+		if id, err := btree.Leaf(&tx.snap, override.Root, key); err == nil {
+			leaves = append(leaves, id)
+		}
+	}
+	tx.snap.Prefetch(leaves)
+	var before btree.Ref
+	for _, key := range keys {
+		if f, ok, err := tx.snap.find(key); ok && err == nil && f.op == nil && f.cell.Kind() == btree.Logged {
+			ref := f.cell.Ref()
+			tx.snap.Ahead(ref, before)
+			before = ref
+		}
+	}
+	return nil
 }
 
 // After calls use with the least key greater than key, or with the least key of all if first is set, in a transaction

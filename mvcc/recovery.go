@@ -17,6 +17,7 @@ type RecoveryStats struct {
 	Ranges      int           // number of ranges cut again
 	RedoBefore  bool          // redo began before the base
 	DroppedTail bool          // a group that was not whole was cut off
+	Locked      time.Time     // when Open had the file's lock; zero beside a writer
 	Duration    time.Duration // of Open
 	Steps       RecoverySteps
 }
@@ -47,6 +48,7 @@ func (rv *recovery) recover(rec *logstore.Recovery) (err error) {
 	readOnly := rv.opts.Store.ReadOnly
 	steps := &rv.stats.Steps
 	steps.Load, steps.Scan = rec.Load, rec.Scan
+	rv.stats.Locked = rec.Locked
 	begin, memory := time.Now(), rv.opts.Shares.Versions.NewMemory()
 	if rec.Created {
 		rv.stats.Created = !readOnly                           // an empty file that is only read stays as it is

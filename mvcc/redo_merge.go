@@ -38,7 +38,10 @@ const (
 	redoSeq = baseSeq + 1
 
 	redoAtOnce = 1 << 12 // ops applied between two looks whether to go on
-	redoBehind = 1 << 13 // fewest records that are redone after Open returns: fewer take some 10 ms
+	// redoTouched is how many keys touchAhead looks up before it asks the system for the leaves of as many more, which
+	// the device reads meanwhile.
+	redoTouched = 1024
+	redoBehind  = 1 << 13 // fewest records that are redone after Open returns: fewer take some 10 ms
 )
 
 // redoTable is what Open has left to redo. It does not change, except for applied.
@@ -182,6 +185,8 @@ func (r *redoTable) applyOps(s *redoStep, p *pieces) error {
 	}
 	r.applied.Store(0)
 	if !rv.opts.Manual {
+		snap := rv.pages.At(baseSeq)
+		prefetchLeaves(&snap, &s.keys, 0, min(redoAtOnce, s.keys.Len()))
 		stop := r.touchAhead(s)
 		defer stop()
 	}
@@ -202,6 +207,18 @@ func (r *redoTable) applyOps(s *redoStep, p *pieces) error {
 	return nil
 }
 
+// prefetchLeaves makes the system begin to read the leaves of some keys, which are in order.
+func prefetchLeaves(snap *override.Snapshot, keys *overlay.Sorted, from, end int) {
+	leaves := make([]btree.PageID, 0, redoTouched)
+	for i := from; i < end; i++ {
+		id, err := btree.Leaf(snap, override.Root, keys.KeyAt(i))
+		if n := len(leaves); err == nil && (n == 0 || leaves[n-1] != id) {
+			leaves = append(leaves, id)
+		}
+	}
+	snap.Prefetch(leaves)
+}
+
 // touchAhead has another goroutine read and check the pages that applyOps comes to next, which is half of the work.
 // That goroutine only reads the tree; apply will find what is wrong there. It is not in the registry, where Close
 // would wait for it: the tree at baseSeq stays while the watermarks do, and the goroutine has stopped before they
@@ -215,14 +232,18 @@ func (r *redoTable) touchAhead(s *redoStep) (stop func()) {
 		defer rv.guard(&fault)
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		snap := rv.pages.At(baseSeq)
+		read := redoAtOnce // the leaves of the keys before this one are being read by the system
 		for i := redoAtOnce; i < s.keys.Len(); i++ {
-			if i%256 == 0 {
+			if i%redoTouched == 0 {
 				i = max(i, int(r.applied.Load())) // applyOps has overtaken this goroutine
 				select {
 				case <-quit:
 					return
 				default:
 				}
+				end := min(i+2*redoTouched, s.keys.Len())
+				prefetchLeaves(&snap, &s.keys, max(i, read), end)
+				read = end
 			}
 			if i < s.keys.Len() {
 				_, _, _ = btree.Get(&snap, override.Root, s.keys.KeyAt(i))

@@ -79,8 +79,33 @@ func (s *Snapshot) Logged(key []byte, ref btree.Ref) ([]byte, error) {
 	return b, err
 }
 
-// Ahead prefetches for a call of Logged with ref.
-func (s *Snapshot) Ahead(ref btree.Ref) { s.pages.store.Ahead(logstore.Place(ref.ID)) }
+// Ahead announces a call of Logged with ref, after one with before or with none. See logstore.Store.Ahead.
+func (s *Snapshot) Ahead(ref, before btree.Ref) {
+	s.pages.store.Ahead(logstore.Place(ref.ID), logstore.Place(before.ID))
+}
+
+// Prefetch makes the system begin to read those of the pages that Node has not returned yet.
+func (s *Snapshot) Prefetch(ids []btree.PageID) {
+	addrs := make([]logstore.Addr, 0, len(ids))
+	for _, id := range ids {
+		if a, ok := s.pages.placeAt(id, s.seq); ok {
+			addrs = append(addrs, a)
+		}
+	}
+	s.pages.store.Prefetch(addrs)
+}
+
+// PrefetchChildren is Prefetch for children of an inner node. See btree.Prefetching.
+func (s *Snapshot) PrefetchChildren(n btree.Node, from, to int) {
+	var few [aheadPages]logstore.Addr
+	addrs := few[:0]
+	for ; from < to; from++ {
+		if a, ok := s.pages.placeAt(n.Child(from), s.seq); ok {
+			addrs = append(addrs, a)
+		}
+	}
+	s.pages.store.Prefetch(addrs)
+}
 
 // Extents returns the extents of the large value that ref names; together they have ref.ValueLen bytes.
 func (s *Snapshot) Extents(ref btree.Ref) ([]logstore.Extent, error) {
@@ -154,6 +179,19 @@ func (p *images) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
 		return btree.Node{}, err
 	}
 	return btree.View(image), nil
+}
+
+// placeAt returns the address at which nodeAt reads a page; ok is false if the page is in memory, or unknown.
+func (p *images) placeAt(id logstore.PageID, seq uint64) (a logstore.Addr, ok bool) {
+	e := p.lookup(id)
+	if e == nil {
+		return id, logstore.IsAddr(id)
+	}
+	v := e.at(seq)
+	if v == nil || v.kind != atAddress {
+		return 0, false
+	}
+	return v.addr, true
 }
 
 // addrAt returns the address of the run with the given name for a reader at seq.

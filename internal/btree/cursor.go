@@ -27,6 +27,7 @@ type Cursor struct {
 	cell  Cell // the record
 	depth int  // inner nodes above leaf
 	path  [MaxHeight]step
+	told  int // how many moves to another leaf of the same parent need no announcement
 }
 
 // step is an inner node on the path to the cursor's leaf, with the child that was taken.
@@ -46,7 +47,7 @@ const (
 
 // Reset makes c a cursor over the tree under root in snapshot p. It reads no pages.
 func (c *Cursor) Reset(p Pager, root PageID) {
-	c.pager, c.root, c.err, c.place, c.depth = p, root, nil, nowhere, 0
+	c.pager, c.root, c.err, c.place, c.depth, c.told = p, root, nil, nowhere, 0, 0
 	c.leaf = Node{}
 }
 
@@ -241,6 +242,7 @@ func (c *Cursor) nextLeaf(from Node) bool {
 		c.depth--
 		s := &c.path[c.depth]
 		if i := s.index + 1; i < s.node.Count() {
+			c.announce(s.node, i, min(i+nearLeaves, s.node.Count()))
 			n, err := c.enter(s.node, i)
 			if err != nil {
 				return c.fail(err)
@@ -264,6 +266,7 @@ func (c *Cursor) previousLeaf(from Node) bool {
 		c.depth--
 		s := &c.path[c.depth]
 		if i := s.index - 1; i >= 0 {
+			c.announce(s.node, max(0, i+1-nearLeaves), i+1)
 			n, err := c.enter(s.node, i)
 			if err != nil {
 				return c.fail(err)
@@ -279,6 +282,23 @@ func (c *Cursor) previousLeaf(from Node) bool {
 	}
 	c.place = beforeFirst
 	return false
+}
+
+// announce announces children of an inner node, from included and to excluded, at the first move from one leaf to
+// another below the same parent, and at each nearLeaves-th after that. So a walk over leaves that are not in the
+// system's cache waits for the device once for all of them, and a walk that stays in one leaf announces nothing.
+func (c *Cursor) announce(n Node, from, to int) {
+	p, ok := c.pager.(Prefetching)
+	if !ok || n.Level() > 1 {
+		c.told = 0
+		return
+	}
+	if c.told > 0 {
+		c.told--
+		return
+	}
+	c.told = nearLeaves - 1
+	p.PrefetchChildren(n, from, to)
 }
 
 // ascend reports whether the key of b is above that of a.

@@ -13,6 +13,10 @@ type Pager interface {
 	RunKey(ref Ref) ([]byte, error)
 }
 
+// Prefetching is a Pager that can be told that Node will be asked for the children of an inner node, from included and to
+// excluded: it makes the system read them at the same time, and does not wait.
+type Prefetching interface{ PrefetchChildren(n Node, from, to int) }
+
 // Editor is the working tree of the single writer. As a Pager it returns the newest images, including those of the
 // batch being applied. All its methods are called by one goroutine.
 type Editor interface {

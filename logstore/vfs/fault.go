@@ -148,8 +148,13 @@ func (f *faultyFile) Map(off, n int64) ([]byte, error) {
 	return f.File.Map(off, n)
 }
 
-// Drop is passed on without a check, because it is not an operation that can fail.
-func (f *faultyFile) Drop(off, n int64) error { return Drop(f.File, off, n) }
+// Advise is passed on without a check, because it is not an operation that can fail.
+func (f *faultyFile) Advise(off, n int64, a Advice) error {
+	if d, ok := f.File.(Advised); ok {
+		return d.Advise(off, n, a)
+	}
+	return errors.ErrUnsupported
+}
 
 // NextData implements Sparse.
 func (f *faultyFile) NextData(off int64) (int64, error) { return NextData(f.File, off) }

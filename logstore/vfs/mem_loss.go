@@ -91,8 +91,11 @@ func (ino *inode) evict(of func(block int64) fate) {
 	h.forget(gone)
 }
 
-// Drop makes the range show what the device has.
-func (f *memFile) Drop(off, n int64) error {
+// Advise makes the range show what the device has, if the advice is DontNeed.
+func (f *memFile) Advise(off, n int64, a Advice) error {
+	if a != DontNeed {
+		return nil
+	}
 	err := f.look(func() {
 		f.ino.evict(func(block int64) fate {
 			if block*blockSize < off+n && (block+1)*blockSize > off {

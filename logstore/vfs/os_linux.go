@@ -122,11 +122,12 @@ func (f *osFile) Free() (n int64, err error) {
 	return n, pathError("free space", f.Name(), err)
 }
 
-// Drop implements Dropping. tmpfs keeps its pages, because they are on no device.
-func (f *osFile) Drop(off, n int64) error {
-	if err := checkRange(off, n); err != nil {
-		return rangeError("drop", f.Name(), off, n, err)
+// Advise implements Advised. tmpfs drops no pages, because they are on no device.
+func (f *osFile) Advise(off, n int64, a Advice) error {
+	advice := unix.FADV_WILLNEED
+	if a == DontNeed {
+		advice = unix.FADV_DONTNEED
 	}
-	err := f.control(func(fd uintptr) error { return unix.Fadvise(int(fd), off, n, unix.FADV_DONTNEED) })
-	return rangeError("drop", f.Name(), off, n, err)
+	err := f.control(func(fd uintptr) error { return unix.Fadvise(int(fd), off, n, advice) })
+	return rangeError("advise", f.Name(), off, n, err)
 }
