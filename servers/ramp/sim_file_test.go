@@ -97,6 +97,7 @@ func (f *simFile) Range(from, to []byte, yield func(k, v []byte) error) error {
 	return nil
 }
 
+func (f *simFile) Prefetch([]store.Fetched) error { return nil }
 func (f *simFile) Get(uint64, []byte) (store.Record, bool, error) {
 	panic("the VersionFile has its own")
 }

@@ -124,5 +124,7 @@ func (d *simDisk) Scan(first, last uint64, yield func(hash uint64, r *store.Reco
 	return nil
 }
 
+func (d *simDisk) Prefetch([]store.Fetched) error { return nil }
+
 func (d *simDisk) Room() int64  { return math.MaxInt64 / 4 }
 func (d *simDisk) Close() error { return nil }

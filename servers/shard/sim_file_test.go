@@ -193,6 +193,8 @@ func (f *simFile) find(key []byte) (r store.Record, found bool) {
 	return r, false
 }
 
+func (f *simFile) Prefetch([]store.Fetched) error { return nil }
+
 func (f *simFile) Get(hash uint64, key []byte) (store.Record, bool, error) {
 	if f.disk != nil {
 		return f.disk.Get(hash, key)

@@ -7,7 +7,8 @@
 //	           conflicts
 //	syncer     n := applied; Sync; durable = n; wake: a group commit of all entries that were applied when the sync
 //	           began
-//	fetcher    looks up keys that the shard does not have in memory
+//	fetcher    looks up keys that the shard does not have in memory; the device reads the records of all that wait at
+//	           the same time
 //	loader     reads ranges of hashes, to fill the memory after a start, and for scans
 //
 // If no client waits for the file, the committer gathers entries for some milliseconds. If clients wait, a sync

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"time"
 
 	"flashdbm/dbm"
 )
@@ -17,6 +18,8 @@ type File interface {
 	Apply(entries []Entry, s State) error
 	// Sync makes durable what Apply has applied.
 	Sync() error
+	// Prefetch tells the file that Get will be called for these keys. It may begin to read their records.
+	Prefetch(keys []Fetched) error
 	// Get returns a copy of a record.
 	Get(hash uint64, key []byte) (r Record, found bool, err error)
 	// Scan calls yield for the records with first <= hash <= last, in the order of hashes, until yield returns false.
@@ -45,6 +48,10 @@ func OpenFile(path string, maxSize int64) (File, error) {
 	}
 	return NewFile(db, maxSize), nil
 }
+
+// Locked returns the time at which a file that OpenFile has returned was locked: no other process has served from it
+// since.
+func Locked(f File) time.Time { return f.(*file).db.Stats().Recovery.Locked }
 
 // FileOptions are the options with which a shard's file is opened.
 func FileOptions(maxSize int64) *dbm.Options {
@@ -124,6 +131,14 @@ func change(tx *dbm.Tx, list []Change) error {
 }
 
 func (f *file) Sync() error { return f.db.Sync() }
+
+func (f *file) Prefetch(keys []Fetched) error {
+	list := make([][]byte, len(keys))
+	for i := range keys {
+		list[i] = appendKey(nil, keys[i].Hash, keys[i].Key)
+	}
+	return f.db.Prefetch(list)
+}
 
 func (f *file) Get(hash uint64, key []byte) (r Record, found bool, err error) {
 	k := appendKey(nil, hash, key)

@@ -33,14 +33,6 @@ const (
 	pageBytes = 4096
 )
 
-// A Fetched is the answer to Fetch.
-type Fetched struct {
-	Hash   uint64
-	Record // Key is the key that was asked for; the other fields are valid if Found
-	Found  bool
-	age    uint64
-}
-
 // A Piece is the answer to Load.
 type Piece struct {
 	ID      uint64 // as in the call
@@ -87,6 +79,7 @@ type Store struct {
 	lastRoom time.Time
 
 	nextCommit time.Time // for the committer
+	looking    []Fetched // for the fetcher: taken from fetches, not looked up yet
 	found      *Fetched  // for the fetcher: looked up, not passed to the shard yet
 	piece      *Piece    // for the loader: read, not passed to the shard yet
 	nextSync   time.Time // for the syncer
@@ -232,23 +225,6 @@ func (s *Store) Append(e Entry) {
 	}
 }
 
-// Fetch asks for a key; Fetches returns the answer. The store keeps key.
-func (s *Store) Fetch(hash uint64, key []byte) {
-	s.mu.Lock()
-	s.fetches = append(s.fetches, Fetched{Hash: hash, Record: Record{Key: key}, age: s.age})
-	s.mu.Unlock()
-	s.kick(fetcher)
-}
-
-// ForgetFetches drops all fetches so far, and their answers.
-func (s *Store) ForgetFetches() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.age++
-	s.fetches, s.fetched = nil, nil
-	s.brought.Store(len(s.pieces) > 0)
-}
-
 // Load asks for the records with first <= hash <= last, up to about bytes bytes (0: pieceBytes); Pieces returns the
 // answer.
 func (s *Store) Load(id, first, last uint64, bytes int) {
@@ -270,16 +246,6 @@ func (s *Store) Unload(gone func(id uint64) bool) {
 
 // Brought reports whether Fetches or Pieces has something to return.
 func (s *Store) Brought() bool { return s.brought.Load() }
-
-// Fetches returns the answers to Fetch since the last call.
-func (s *Store) Fetches() []Fetched {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.fetched
-	s.fetched = nil
-	s.brought.Store(len(s.pieces) > 0)
-	return f
-}
 
 // Pieces returns the answers to Load since the last call.
 func (s *Store) Pieces() []Piece {
@@ -433,41 +399,6 @@ func (s *Store) applyRound(now time.Time) (again time.Time) {
 	defer s.applying.Unlock()
 	_, again = s.apply(now)
 	return again
-}
-
-// StepFetcher looks up one key, or passes the key that it has looked up to the shard. Entries appended between the
-// two may make the answer outdated: the shard knows which keys have such entries.
-func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
-	if f := s.found; f != nil {
-		s.found = nil
-		s.mu.Lock()
-		if f.age == s.age {
-			s.fetched = append(s.fetched, *f)
-			s.brought.Store(true)
-		}
-		s.mu.Unlock()
-		s.wake()
-		return true, now
-	}
-	s.mu.Lock()
-	if len(s.fetches) == 0 || s.Err() != nil {
-		s.mu.Unlock()
-		return false, time.Time{}
-	}
-	f := s.fetches[0]
-	s.fetches = s.fetches[1:]
-	s.mu.Unlock()
-	r, found, err := s.file.Get(f.Hash, f.Key)
-	if err != nil {
-		s.fail(err)
-		return false, time.Time{}
-	}
-	if f.Found = found; found {
-		r.Key = f.Key
-		f.Record = r
-	}
-	s.found = &f
-	return true, now
 }
 
 // StepLoader reads one piece, or passes the piece that it has read to the shard.

@@ -290,6 +290,9 @@ func (f versionFile) versions(hash uint64, key []byte) (list []Version, err erro
 	return list, err
 }
 
+// Prefetch does nothing: Get reads a range of records, of which the file only knows where they are.
+func (f versionFile) Prefetch([]Fetched) error { return nil }
+
 func (f versionFile) Get(hash uint64, key []byte) (r Record, found bool, err error) {
 	list, err := f.versions(hash, key)
 	if err != nil {

@@ -275,7 +275,7 @@ func (r *runner) openStore(path string) (*store.Store, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	locked, _ := r.clock()
+	locked := int64(store.Locked(f).Sub(r.began))
 	pause := syncPause
 	if r.n.o.Durability == shard.Sync {
 		pause = 0
