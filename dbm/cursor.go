@@ -13,7 +13,7 @@ type Cursor struct {
 	err   error
 
 	steps      bool // Next may step: the transaction is read-only, and records are as they are stored
-	stepped    bool // the last move was a step, and found key and value
+	stepped    bool // the last move was a step, and found key and value; then on is set
 	key, value []byte
 }
 
@@ -84,11 +84,15 @@ func (c *Cursor) Seek(key []byte) bool {
 // Key returns the key of the record that the last move found, nil if it found none. The slice is valid until the
 // transaction ends.
 func (c *Cursor) Key() []byte {
+	if c.stepped && !c.tx.done { // this much is inlined
+		return c.key
+	}
+	return c.findKey()
+}
+
+func (c *Cursor) findKey() []byte {
 	if !c.on || c.done() {
 		return nil
-	}
-	if c.stepped {
-		return c.key
 	}
 	if c.tx.aging {
 		return c.sliceAging(c.Key)
@@ -104,11 +108,15 @@ func (c *Cursor) Key() []byte {
 // Value returns the value of the record that the last move found. The slice is valid until the transaction ends.
 // nil means that there is no record, or an error, which Err returns; an empty value is not nil.
 func (c *Cursor) Value() []byte {
+	if c.stepped && !c.tx.done { // this much is inlined
+		return c.value
+	}
+	return c.findValue()
+}
+
+func (c *Cursor) findValue() []byte {
 	if !c.on || c.done() {
 		return nil
-	}
-	if c.stepped {
-		return c.value
 	}
 	if c.tx.aging {
 		return c.sliceAging(c.Value)

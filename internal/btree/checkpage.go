@@ -66,6 +66,7 @@ func (c *pageCheck) leaf(even bool) error {
 	at := start
 	slots := c.body[headerBytes+c.count*headBytes:]
 	var first, before []byte
+	headBefore := uint32(0)
 	for i := range c.count {
 		s := slots
 		if !even {
@@ -81,21 +82,27 @@ func (c *pageCheck) leaf(even bool) error {
 			return c.errorf("record %d ends at byte %d", i, end)
 		}
 		key := c.image[at : at+keyLen&lengthMask]
-		if err := c.record(i, keyLen, valueLen, c.image[at+len(key):end]); err != nil {
-			return err
+		if keyLen > lengthMask || valueLen > lengthMask || !FitsInline(keyLen, valueLen) { // otherwise there is nothing to check
+			if err := c.record(i, keyLen, valueLen, c.image[at+len(key):end]); err != nil {
+				return err
+			}
 		}
 		if i == 0 {
 			first = key
-		} else if o := bytes.Compare(before, key); o > 0 || o == 0 && keyLen&keyLong == 0 {
-			return c.errorf("record %d out of order", i)
 		}
 		if c.prefix > len(key) || !bytes.Equal(key[:c.prefix], first[:c.prefix]) {
 			return c.errorf("record %d lacks the common prefix of %d bytes", i, c.prefix)
 		}
-		if c.head(i) != headOf(key[c.prefix:]) {
+		head := headOf(key[c.prefix:])
+		if c.head(i) != head {
 			return c.errorf("head %d", i)
 		}
-		before, at = key, end
+		if i > 0 && head <= headBefore { // of keys with that prefix, the one with the lower head is the lower one
+			if o := bytes.Compare(before, key); o > 0 || o == 0 && keyLen&keyLong == 0 {
+				return c.errorf("record %d out of order", i)
+			}
+		}
+		before, headBefore, at = key, head, end
 	}
 	want := 0
 	if c.count > 1 {
