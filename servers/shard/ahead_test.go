@@ -63,9 +63,11 @@ func TestFileAhead(t *testing.T) {
 	now := time.Now()
 	d.post(protocol.Request{Op: protocol.OpPut, Key: []byte("new"), Value: []byte("2")})
 	d.post(protocol.Request{Op: protocol.OpRemove, Key: []byte("removed")}) // it waits: only the file knows whether the key exists
+	assert.True(t, d.s.Fetching())
 	st.StepFetcher(now)
 	st.StepFetcher(now)
 	d.s.Sweep()
+	assert.False(t, d.s.Fetching())
 	st.StepCommitter(now)
 	require.EqualValues(t, 4, st.Applied())
 	require.EqualValues(t, 2, st.Durable())

