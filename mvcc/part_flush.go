@@ -103,7 +103,10 @@ func (p *pressure) mayParts() int {
 	if p.log.bytes.Since() > p.log.bytes.SinceBase() {
 		least = worth / goOnShare
 	}
-	if dirty < least || p.layered || !p.store.RedoBefore() {
+	// The file states it from the next checkpoint on, so this asks for it before so much is dirty: otherwise the first
+	// flush would be of all, even if that made the file exceed its bound.
+	stated := p.tree.leaves()*logstore.PageSize >= least && p.store.RedoBefore()
+	if dirty < least || p.layered || !stated {
 		return 1
 	}
 	return int(min(dirty*partShare/worth, mostParts))

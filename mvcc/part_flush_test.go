@@ -556,3 +556,25 @@ func TestSpareOfTheFirstRound(t *testing.T) {
 	require.Zero(t, growth())
 	e.readers.ending.Store(false)
 }
+
+// TestPartsAreStatedAhead: a file says that it may be flushed in parts as soon as it is large enough for that. If it
+// said so only once much is dirty, all of that would be flushed at once, whatever room there is.
+func TestPartsAreStatedAhead(t *testing.T) {
+	e := newEngine(t, Options{Manual: true})
+	for i := range 2*partBytes/100/1000 + 1 {
+		tx := begin(t, e, TxOptions{})
+		for j := range 1000 {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i*1000+j), make([]byte, 100)))
+		}
+		require.NoError(t, tx.Commit())
+		require.NoError(t, e.Checkpoint())
+	}
+	require.NoError(t, e.log.withLog(func() error {
+		require.Less(t, e.tree.sizes().dirty, int64(partBytes))
+		require.Equal(t, 1, e.pressure.mayParts())
+		return nil
+	}))
+	put(t, e, "more", "")
+	require.NoError(t, e.Checkpoint())
+	require.True(t, e.store.RedoBefore())
+}
