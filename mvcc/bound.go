@@ -249,10 +249,10 @@ func (p *pressure) reserveWithin(extra int64) error {
 	return p.reservePast(0, extra)
 }
 
-// reserveAtRest is reserveWithin while nobody commits: neither what readers hold counts, nor what the file exceeds
-// its bound by, as after large deletes. A turn moves no more than restMoved.
+// reserveAtRest is reserveWithin while nobody commits: what the file exceeds its bound by, as after large deletes or
+// beside readers that hold much, does not count. A turn moves no more than restMoved.
 func (p *pressure) reserveAtRest(extra int64) error {
-	return p.reservePast(max(p.store.HeldBytes(), p.store.SpaceStats().FileBytes-p.store.Bound()), extra)
+	return p.reservePast(max(0, p.store.SpaceStats().FileBytes-p.store.Bound()), extra)
 }
 
 // reservePast is reserveWithin that may exceed the bound by more further bytes.

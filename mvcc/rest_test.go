@@ -157,6 +157,7 @@ func TestRestBesideReaders(t *testing.T) {
 	require.Greater(t, e.store.HeldBytes(), e.store.Bound())
 	heldBack := e.store.HeldBytes() / 32 // a 32nd of what is allocated is kept free for the writer
 	require.Less(t, own, s.LiveBytes*3/2+2<<20+heldBack)
+	require.LessOrEqual(t, e.maintenance.restGarbage(s), int64(0), "the other pages are cleaned")
 }
 
 // If a turn has gained something and there is more to do, the next one comes at once.
