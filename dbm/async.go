@@ -126,7 +126,9 @@ func writeShifted(db *DB, key, value []byte, remove bool, done func(error)) erro
 // CommitAsync applies the batch in one transaction without waiting for the device. When it returns, and when it
 // calls done, is described at Tx.CommitAsync. If it returns nil, the batch is empty and may be filled again, even
 // before done is called.
-func (b *Batch) CommitAsync(done func(error)) error {
+func (b *Batch) CommitAsync(done func(error)) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(b.db.engine, &err) // a range is read
 	if b.times {
 		if err := b.db.EnableExpiry(); err != nil {
 			return err

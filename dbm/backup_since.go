@@ -3,6 +3,7 @@ package dbm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -56,19 +57,8 @@ func mayFollow(since, now Token) error {
 //
 // ErrToken: the increment is of another database, begins after have, or is older than have; or it is an increment
 // of Follow that fits only its own two moments, and have is neither. ErrBackup: the increment is not whole, or does
-// not fit the copy.
+// not fit the copy. r is read on the calling goroutine.
 func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token Token, err error) {
-	pr, pw := io.Pipe()
-	ended := make(chan backup.End, 1)
-	go func() {
-		end, err := backup.Copy(ctx, pw, r)
-		if err == nil && end.Kind == backup.Full {
-			err = fmt.Errorf("%w: it is a full backup, not an increment", ErrBackup)
-		}
-		pw.CloseWithError(err)
-		ended <- end
-	}()
-	defer pr.Close()
 	tx, err := db.Begin(TxOptions{})
 	if err != nil {
 		return have, err
@@ -76,12 +66,10 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 	defer tx.Rollback()
 	tx.quiet = true
 	a := &applying{tx: tx.whole(), have: have}
-	if err := backup.ReadChanges(pr, a); err != nil {
-		pr.CloseWithError(err)
-		<-ended
+	mark, err := a.all(ctx, r)
+	if err != nil {
 		return have, err
 	}
-	mark := <-ended
 	token = Token{mark.Token}
 	if mark.Kind == backup.Difference && a.base != have.is && mark.Token != have.is {
 		return have, fmt.Errorf("%w: the increment is of another moment than what is there: those of one Follow are applied one after the other", ErrToken)
@@ -120,6 +108,39 @@ type applying struct {
 	buf  bytes.Buffer
 
 	form []byte // value of the mark of keyspaces in the increment; nil if the increment has none
+}
+
+// all applies all that r reads, and returns the end mark. The caller's goroutine reads r: a panic there is the
+// caller's. Another one changes the transaction, and has ended when all returns or panics.
+func (a *applying) all(ctx context.Context, r io.Reader) (end backup.End, err error) {
+	pr, pw := io.Pipe()
+	applied := make(chan error, 1)
+	go func() {
+		err := a.changes(pr)
+		pr.CloseWithError(err)
+		applied <- err
+	}()
+	failed := errUnread // unless r returns
+	defer func() {
+		pw.CloseWithError(failed)
+		if aerr := <-applied; aerr != nil {
+			err = aerr
+		}
+	}()
+	end, failed = backup.Copy(ctx, pw, r)
+	if failed == nil && end.Kind == backup.Full {
+		failed = fmt.Errorf("%w: it is a full backup, not an increment", ErrBackup)
+	}
+	return end, failed
+}
+
+var errUnread = errors.New("flashdbm: the reader of an increment panicked or called runtime.Goexit")
+
+// changes applies what r reads. A memory fault on the mapping becomes an error.
+func (a *applying) changes(r io.Reader) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(a.tx.db.engine, &err)
+	return backup.ReadChanges(r, a)
 }
 
 // Base compares the moment at which the increment begins with the moment that the copy has. The increment may begin

@@ -1,9 +1,11 @@
 package dbm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"runtime/debug"
 	"time"
 
 	"flashdbm/internal/backup"
@@ -105,14 +107,19 @@ func end(tx *mvcc.Tx) {
 }
 
 // round calls apply with one increment if anything was committed.
-func (f *following) round(ctx context.Context) error {
+func (f *following) round(ctx context.Context) (err error) {
 	tx, now, err := f.db.readAt()
 	if err != nil {
 		return public(err)
 	}
+	defer func() {
+		if tx != nil { // it is not kept; also if apply panics
+			err = cmp.Or(err, public(tx.Rollback()))
+		}
+	}()
 	moment := tx.Moment()
 	if now == f.since && (f.db.beside == nil || moment == f.moment) {
-		return public(tx.Rollback())
+		return nil
 	}
 	base := f.take()
 	defer end(base)
@@ -121,29 +128,35 @@ func (f *following) round(ctx context.Context) error {
 		against = nil
 	}
 	if err := f.increment(ctx, against, tx, now); err != nil {
-		tx.Rollback()
 		return err
 	}
 	f.since, f.moment = now, moment
-	if f.db.beside == nil {
+	if f.db.beside == nil { // beside a writer the log tells what has changed: see mvcc/feed.go
 		f.keep(tx)
-		return nil
+		tx = nil
 	}
-	return public(tx.Rollback()) // beside a writer the log tells what has changed: see mvcc/feed.go
+	return nil
 }
 
-// increment writes the increment from since to the snapshot of tx, whose token is now, and makes apply read it.
+// increment writes the increment from since to the snapshot of tx, whose token is now, and makes apply read it. The
+// goroutine that writes it has ended when increment returns, or apply panics: nobody uses base and tx any more.
 func (f *following) increment(ctx context.Context, base, tx *mvcc.Tx, now Token) error {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of a fault on the mapping writeChanges makes an error
 		err := public(writeChanges(ctx, base, tx, f.since, now, w))
 		w.CloseWithError(err)
 		written <- err
 	}()
-	err := f.apply(f.since, r)
-	r.CloseWithError(errFollowEnded)
-	werr := <-written
+	err, werr := error(nil), error(nil)
+	func() {
+		defer func() {
+			r.CloseWithError(errFollowEnded)
+			werr = <-written
+		}()
+		err = f.apply(f.since, r)
+	}()
 	switch {
 	case werr != nil && !errors.Is(werr, errFollowEnded):
 		return werr

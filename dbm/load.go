@@ -73,6 +73,7 @@ func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]
 		return ErrReadOnly
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(db.engine, &err)
 	row := 0
 	if space != nil {
 		row = db.drops.row

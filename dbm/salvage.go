@@ -76,7 +76,15 @@ func Salvage(ctx context.Context, damaged, fresh string, opts *SalvageOptions) (
 			w.spaced = true
 		}
 	}
-	if result, err = opts.run(ctx, f, w.put); err != nil {
+	returned := false
+	defer func() {
+		if !returned { // a function of opts panicked, or called runtime.Goexit
+			_ = w.abandon()
+		}
+	}()
+	result, err = opts.run(ctx, f, w.put)
+	returned = true
+	if err != nil {
 		return result, errors.Join(err, w.abandon())
 	}
 	return result, w.finish()
