@@ -93,6 +93,33 @@ func TestCommitAsync(t *testing.T) {
 	}
 }
 
+// TestCommitAsyncIsDurable: a commit survives a power failure at the moment at which its function is called. No other
+// commit has anything synced.
+func TestCommitAsyncIsDurable(t *testing.T) {
+	for _, d := range durabilities {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			mem, db := openAsync(t, d)
+			for i := range 3 {
+				key := fmt.Append(nil, i)
+				images := make(chan *vfs.Mem)
+				require.NoError(t, db.PutAsync(key, []byte("value"), func(err error) {
+					must(t, err)
+					images <- mem.Crash(vfs.KeepNone, 1)
+				}))
+				image := <-images
+				after, err := open(image, "db", nil)
+				require.NoError(t, err)
+				v, err := after.Get(key)
+				require.NoError(t, err)
+				require.Equal(t, "value", string(v))
+				require.NoError(t, after.Close())
+				image.Release()
+			}
+			require.NoError(t, db.Close())
+		})
+	}
+}
+
 // Commits of many goroutines, some of which wait, run concurrently. The function of each is called once, and in
 // order for each goroutine.
 func TestCommitAsyncBeside(t *testing.T) {
