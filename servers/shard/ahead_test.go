@@ -63,11 +63,11 @@ func TestFileAhead(t *testing.T) {
 	now := time.Now()
 	d.post(protocol.Request{Op: protocol.OpPut, Key: []byte("new"), Value: []byte("2")})
 	d.post(protocol.Request{Op: protocol.OpRemove, Key: []byte("removed")}) // it waits: only the file knows whether the key exists
-	assert.True(t, d.s.Fetching())
+	assert.True(t, d.s.AwaitsFile(), "a lookup, and a sync")
 	st.StepFetcher(now)
 	st.StepFetcher(now)
 	d.s.Sweep()
-	assert.False(t, d.s.Fetching())
+	assert.True(t, d.s.AwaitsFile(), "a sync")
 	st.StepCommitter(now)
 	require.EqualValues(t, 4, st.Applied())
 	require.EqualValues(t, 2, st.Durable())
@@ -90,6 +90,7 @@ func TestFileAhead(t *testing.T) {
 	st.StepSyncer(now)
 	d.s.Sweep()
 	require.Len(t, d.out, 3)
+	assert.False(t, d.s.AwaitsFile())
 	for _, m := range d.out {
 		assert.EqualValues(t, protocol.StatusOK, m.Status)
 	}

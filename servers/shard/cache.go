@@ -86,8 +86,11 @@ func (s *Shard) park(h uint64, key []byte, r reply, q request) {
 	s.waiting++
 }
 
-// Fetching reports whether requests wait until the file has been asked for their keys.
-func (s *Shard) Fetching() bool { return s.waiting > 0 }
+// AwaitsFile reports whether requests wait until a key has been looked up in the file, or until an entry is synced and
+// no secondary has to have it.
+func (s *Shard) AwaitsFile() bool {
+	return s.waiting > 0 || s.o.Durability == Sync && s.o.Log == nil && len(s.pending) > 0
+}
 
 // arrivals handles the answers of the store.
 func (s *Shard) arrivals() (worked bool) {

@@ -135,10 +135,11 @@ func (r *runner) run() {
 			r.sleep(r.idleFor()) // as a borrower does
 		case worked || idle.IsZero():
 			idle = now
-		case (now.Sub(idle) >= spin || r.shard.Fetching()) && r.arm():
-			// While the file is being read, polling only delays the goroutine that reads: the thread has made it ready,
-			// and Go takes it away from a running thread behind a pause that lasts 50 µs. A GET of one client that
-			// reads the file takes 0.20 ms instead of 0.27, and 92 µs of processor time instead of 218.
+		case (now.Sub(idle) >= spin || r.shard.AwaitsFile()) && r.arm():
+			// While requests wait for the file, polling only delays the goroutine that reads or syncs it: the thread has
+			// made it ready, and Go takes it away from a running thread behind a pause that lasts 50 µs. A GET of one
+			// client that reads the file takes 0.20 ms instead of 0.27, and 92 µs of processor time instead of 218. A
+			// durable PUT of one client beside ten busy threads takes 0.46 to 0.62 ms instead of 0.92 to 1.83.
 			r.sleep(r.idleFor())
 			idle = time.Now()
 			if spin = spinTime; idle.Sub(now) < longSpin && spares {
