@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,7 +20,8 @@ import (
 // After an open it begins with the first commit of the user other than ApplyBackup: a copy to which only increments
 // are applied must not change by itself.
 type expirer struct {
-	next atomic.Int64 // a lower bound of the times in the index, 0 if the index is empty; commits lower it
+	next    atomic.Int64 // a lower bound of the times in the index, 0 if the index is empty; commits lower it
+	entries atomic.Int64 // most entries of the index for the next transaction, 0 for overKeys: fewer on a full file
 
 	guard   sync.Mutex     // guards under (its stores) and over
 	under   atomic.Bool    // deleteInTime is running
@@ -76,8 +78,26 @@ type expired struct {
 	next    int64 // if more is false: the first time in the index that is not over; 0 for none
 }
 
-// deleteSome deletes the records that expired first, and their entries in the index, in one transaction.
+// deleteSome deletes the records that expired first, and their entries in the index, in one transaction. On a full file
+// that is one of fewer entries, as many as there is room for the pages that they change: at least one, which takes no
+// more than other deletes.
 func (x *expiry) deleteSome() (some expired, err error) {
+	for {
+		entries := cmp.Or(x.entries.Load(), overKeys)
+		some, err = x.deleteFirst(int(entries))
+		switch {
+		case err == nil:
+			x.entries.Store(min(2*entries, overKeys))
+			return some, nil
+		case !errors.Is(err, ErrFull) || entries == 1:
+			return some, err
+		}
+		x.entries.Store(max(entries/8, 1))
+	}
+}
+
+// deleteFirst is deleteSome of up to most entries of the index.
+func (x *expiry) deleteFirst(most int) (some expired, err error) {
 	err = x.of.Update(func(tx *Tx) error {
 		tx.quiet = true
 		some = expired{}
@@ -94,7 +114,7 @@ func (x *expiry) deleteSome() (some expired, err error) {
 				some.next = at
 				break
 			}
-			if entries == overKeys || size >= overBytes {
+			if entries == most || size >= overBytes {
 				some.more = true
 				break
 			}

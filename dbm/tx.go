@@ -205,7 +205,8 @@ func (tx *Tx) Insert(key, value []byte) error {
 	return tx.note(putValue(tx, key, value))
 }
 
-// Delete removes key; an absent key is no error.
+// Delete removes key; an absent key is no error. On a full file, a transaction that deletes thousands of keys all over
+// the tree may find no room for the pages that it changes: ErrFull. Fewer in a transaction, or a range, find it.
 func (tx *Tx) Delete(key []byte) error {
 	if err := tx.canWrite(key, nil); err != nil {
 		return err

@@ -140,14 +140,23 @@ func (c *cleaner) move(values []placedValue, reserve reservation) (room bool, er
 	return true, nil
 }
 
+// cleanPages bounds the pages of the tree that are not dirty. No more can become dirty unless one is split, and a
+// moved value splits none: its record keeps its length. Token held.
+func cleanPages(t *tree) int64 {
+	tree := t.sizes()
+	return max(0, t.livePages()+tree.born-tree.dirty/logstore.PageSize)
+}
+
 // moveSome moves values if reserve finds room for the leaves of their records and for what is logged: twice the size,
-// since runs and values leave ends of pages unused.
+// since runs and values leave ends of pages unused. Room for leaves that are dirty is held already. With room for one
+// leaf a value, a full file of some MiB would have none for the 15 pages of values of a segment, though all of these
+// records may be in a few leaves; what is dead in pages of the log would stay there, and puts would be refused.
 func (c *cleaner) moveSome(values []placedValue, size int64, reserve reservation) (room bool, err error) {
 	err = c.tree.withMerged(func() error {
 		if err := c.Failed(); err != nil {
 			return err
 		}
-		extra := 2*redo.Pages(size) + withMargin(int64(len(values))) + 4
+		extra := 2*redo.Pages(size) + withMargin(min(int64(len(values)), cleanPages(c.tree))) + 4
 		if err := reserve(extra); logstore.IsFull(err) {
 			return nil
 		} else if err != nil {

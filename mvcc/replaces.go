@@ -6,6 +6,9 @@ package mvcc
 // leave. Without this a dump could not be loaded again over itself: the put that found the file full had left exactly
 // what puts leave, and each put after it needed one page more.
 //
+// There is one exception: a full page of records of equal lengths is split when one of its values gets shorter, for
+// the page then stores the lengths of each. On a file full of such pages these puts find no room in the end.
+//
 // Invariant 3 of logstore/space/reservations.go holds: cleaning gives this room back under the same condition as that
 // of deletes. If another transaction deletes a key between replacesOnly and the commit, the put adds a record, but no
 // more than the other one has just removed.

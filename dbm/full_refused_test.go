@@ -1,0 +1,79 @@
+package dbm
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// TestFullOverwriteLogged: values that stay in the log, one in a commit, are overwritten on a full file, at random. The
+// last page of a commit has little else, and stays live for it: the room is in pages of earlier values that are mostly
+// dead.
+func TestFullOverwriteLogged(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine, 15 times as long here")
+	}
+	opts := (&Options{}).engine()
+	opts.Manual, opts.Store.ChunkPages, opts.Store.MaxFileSize = true, 1<<10, 4<<20
+	f := &fullFile{t: t, rng: rand.New(rand.NewPCG(1, 1)), mem: vfs.NewMem(0), opts: opts, size: 300}
+	defer func() { f.mem.Release() }()
+	f.open()
+	defer f.close()
+	for per := 20; per > 0; per /= 2 {
+		for n := len(f.keys); ; n += per {
+			err := f.commit(func(tx *Tx) error {
+				for i := range per {
+					if err := tx.Put(f.key(n+i), make([]byte, f.size)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if errors.Is(err, ErrFull) {
+				break
+			}
+			require.NoError(t, err)
+			for i := range per {
+				f.keys = append(f.keys, n+i)
+			}
+		}
+	}
+	t.Logf("%d records", len(f.keys))
+	for n := range 1500 {
+		i := f.keys[f.rng.IntN(len(f.keys))]
+		require.NoError(t, f.commit(func(tx *Tx) error { return tx.Put(f.key(i), make([]byte, f.size)) }), "overwrite %d", n)
+	}
+	f.check()
+}
+
+// TestExpiredOnAFullFile: records that have expired in a full file are deleted, though one transaction of a thousand of
+// them finds no room for the leaves that it changes, and there is room for others then.
+func TestExpiredOnAFullFile(t *testing.T) {
+	db, clock := newExpiring(t, &Options{MaxFileSize: 1 << 20, Durability: Buffered})
+	refused := error(nil)
+	records := 0
+	for ; refused == nil; records += 20 {
+		refused = db.Update(func(tx *Tx) error {
+			for i := records; i < records+20; i++ {
+				if err := tx.PutTTL(binary.BigEndian.AppendUint64(nil, uint64(i)*0x9E3779B97F4A7C15), make([]byte, 20), time.Hour); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.ErrorIs(t, refused, ErrFull)
+	require.Greater(t, records, 2*overKeys)
+	clock.pass(2 * time.Hour)
+	_, err := db.DeleteExpired(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, indexOf(t, db))
+	require.NoError(t, db.Put([]byte("again"), make([]byte, 10_000)))
+	require.NoError(t, db.Check(t.Context()))
+}
