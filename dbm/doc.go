@@ -46,8 +46,8 @@
 // # Memory
 //
 // Pages that have not changed since they were written are read through a mapping of the file; the operating system
-// keeps or drops them. The first read of a page asks the system for that page alone, scans and DB.Prefetch ask for many
-// pages at a time. MemoryLimit bounds what the file does not have yet: newer versions of pages, with an
+// keeps or drops them. The first lookup in a page asks the system for that page alone, DB.Prefetch for those of many
+// keys. MemoryLimit bounds what the file does not have yet: newer versions of pages, with an
 // estimate of the lists and tables that belong to them. A commit that finds more waits for a flush; if open
 // snapshots hold it, the oldest of them gets ErrSnapshotTooOld. In addition to MemoryLimit: write sets may take a
 // quarter of it; commits that wait to be merged into the tree at most half of what exceeds 40 MiB of it (108 MiB by

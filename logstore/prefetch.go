@@ -6,10 +6,11 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The mapping is read in places that the system cannot guess. Where a touched page is not in the system's cache, the
-// system reads as much around it as its read-ahead allows, 128 KiB to 8 MiB, until it has guessed wrong a hundred
-// times. So a page, run or span is asked for by its exact place before its first touch, which verifies it. Those who
-// know several places ask for all of them first, and the device reads them at the same time.
+// Where a page of the mapping is not in the system's cache, the system reads as much around it as its read-ahead allows,
+// 128 KiB to 8 MiB, until it has guessed wrong a hundred times. That serves those who read the file in its order: scans
+// of records that were written in key order, Check. A lookup needs one leaf and one page of the log, so it asks for
+// them by their places before their first touch, which verifies them. Those who know several places ask for all of
+// them first, and the device reads them at the same time.
 //
 // A page that was touched before is not asked for: that would take a system call for each read of a page.
 
@@ -18,14 +19,24 @@ func (s *disk) prefetch(a Addr, n uint64) {
 	vfs.Prefetch(s.file, int64(a)*PageSize, int64(n)*PageSize)
 }
 
-// touch makes the system begin to read a page of the given kind that is about to be verified, with the pages that
-// may belong to it.
-func (s *disk) touch(a Addr, kind Kind) {
-	n := uint64(1)
-	if kind == KindRecord {
-		n = min(MaxSpan, s.firstPage(s.segmentOf(a)+1)-a)
+// TouchPage makes the system begin to read a tree page, and no other, if no reader has touched it.
+func (s *reader) TouchPage(a Addr) {
+	if c, o := s.chunkOf(a); c != nil && !c.isChecked(o) && !c.isUnsynced(o) && s.InFile(a, 1) {
+		s.prefetch(a, 1)
 	}
-	s.prefetch(a, n)
+}
+
+// Touch makes the system begin to read the page of a logged value, which takes up to MaxSpan pages of the file, if no
+// reader has touched it.
+func (s *reader) Touch(place Place) {
+	a := place.Addr()
+	c, o := s.chunkOf(a)
+	if c == nil {
+		return
+	}
+	if b := c.bits.Load(); (b == nil || !b.record.has(o) && !b.unsynced.has(o)) && s.InFile(a, 1) {
+		s.prefetch(a, min(MaxSpan, s.firstPage(s.segmentOf(a)+1)-a))
+	}
 }
 
 // prefetchGap is how many pages that nobody has asked for are read along, between two that are read together. More:
@@ -56,23 +67,16 @@ func (s *reader) Prefetch(pages []Addr) {
 	}
 }
 
-// Ahead announces a call of Logged. A place that was touched before is loaded into the processor's cache; several
-// such loads overlap. Otherwise the system begins to read the page, unless it is the page of before, the place that
-// was announced before: then it is being read.
+// Ahead loads the beginning of a logged value that Logged is going to return into the processor's cache, if its page was
+// touched before. Several such loads overlap.
 //
 //go:noinline
-func (s *reader) Ahead(place, before Place) (sum byte) {
+func (s *reader) Ahead(place Place) (sum byte) {
 	a, at := place.Addr(), place.offset()
-	c, o := s.chunkOf(a)
-	if c == nil {
-		return 0
-	}
-	b := c.bits.Load()
-	switch {
-	case b != nil && b.record.has(o):
-		return c.data[min(o*PageSize+uint64(at), uint64(len(c.data)-1))]
-	case before.Addr() != a && !c.isUnsynced(o) && s.InFile(a, 1):
-		s.touch(a, KindRecord)
+	if c, o := s.chunkOf(a); c != nil {
+		if b := c.bits.Load(); b != nil && b.record.has(o) {
+			return c.data[min(o*PageSize+uint64(at), uint64(len(c.data)-1))]
+		}
 	}
 	return 0
 }

@@ -56,7 +56,6 @@ func (s *reader) checkPage(a Addr, kind Kind) ([]byte, error) {
 	if err := s.syncBeforeRead(a); err != nil {
 		return nil, err
 	}
-	s.touch(a, kind)
 	p := c.page(o)
 	m := getMux(p)
 	switch {

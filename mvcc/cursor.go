@@ -23,6 +23,9 @@ type Cursor struct {
 	low   []byte    // bounds of the cursor; nil for none: see Within
 	high  []byte
 	order scanOrder // of the values read since the last positioning
+	// ordered: the values that were prefetched last lie in the order of the log, so the system's read-ahead finds the
+	// next ones. Otherwise the system is asked for each of them.
+	ordered bool
 }
 
 // cursors holds released cursors. With its path through the tree a cursor takes 1.6 KiB, half of the garbage of a
@@ -53,7 +56,7 @@ func (c *Cursor) Reset() {
 // lay rebuilds the cursor over the present write set, on no record.
 func (c *Cursor) lay() {
 	base := c.tree.reset(&c.tx.snap)
-	c.over, c.turns = nil, 0
+	c.over, c.turns, c.ordered = nil, 0, false
 	if c.tx.readOnly {
 		c.merge = writeset.NewMerge(base, nil)
 		return

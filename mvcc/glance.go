@@ -33,6 +33,7 @@ func (e *Engine) endGlance(tx *Tx) {
 // valueIn returns the value of key in a transaction, and where it was found.
 func valueIn(tx *Tx, key []byte) (value []byte, f found, ok bool, err error) {
 	if f, ok, err = tx.snap.find(key); ok && err == nil {
+		tx.snap.touch(&f)
 		value, err = tx.foundValue(f)
 	}
 	return value, f, ok && err == nil, err
@@ -104,12 +105,9 @@ func Prefetch(e *Engine, keys [][]byte) error {
 		}
 	}
 	tx.snap.Prefetch(leaves)
-	var before btree.Ref
 	for _, key := range keys {
-		if f, ok, err := tx.snap.find(key); ok && err == nil && f.op == nil && f.cell.Kind() == btree.Logged {
-			ref := f.cell.Ref()
-			tx.snap.Ahead(ref, before)
-			before = ref
+		if f, ok, err := tx.snap.find(key); ok && err == nil {
+			tx.snap.touch(&f)
 		}
 	}
 	return nil

@@ -90,16 +90,19 @@ func (c *Cursor) Step() (key, value []byte, ok bool) {
 // after them.
 func (c *Cursor) fetchAhead(leaf btree.Node, i, end int) int {
 	var order scanOrder
-	var before btree.Ref
 	end = min(end, i+loggedAhead)
 	for ; i < end; i++ {
 		if cell := leaf.Cell(i); cell.Kind() == btree.Logged {
 			ref := cell.Ref()
 			order.next(ref)
-			c.tx.snap.Ahead(ref, before)
-			before = ref
+			if !c.ordered {
+				c.tx.snap.Touch(ref)
+			}
+			c.tx.snap.Ahead(ref)
 		}
 	}
+	c.ordered = !order.scattered()
+	c.tree.Apart = !c.ordered
 	c.tx.e.maintenance.noteScan(leaf, &order)
 	return end
 }

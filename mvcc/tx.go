@@ -124,6 +124,7 @@ func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
 	if !ok || err != nil {
 		return nil, false, err
 	}
+	tx.snap.touch(&f)
 	value, err = tx.foundValue(f)
 	return value, err == nil, err
 }

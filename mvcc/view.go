@@ -45,8 +45,15 @@ func (s *snapshot) find(key []byte) (f found, ok bool, err error) {
 	if op := s.view.Find(key, s.at); op != nil {
 		return found{op: op}, !op.Delete, nil
 	}
-	f.cell, ok, err = btree.Get(&s.Snapshot, override.Root, key)
+	f.cell, ok, err = btree.Get((*override.Lookup)(&s.Snapshot), override.Root, key)
 	return f, ok, err
+}
+
+// touch makes the system begin to read the value of a record that a lookup has found.
+func (s *snapshot) touch(f *found) {
+	if ref := f.ref(); ref.Kind == btree.Logged {
+		s.Touch(ref)
+	}
 }
 
 // len returns the number of records.

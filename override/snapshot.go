@@ -79,10 +79,32 @@ func (s *Snapshot) Logged(key []byte, ref btree.Ref) ([]byte, error) {
 	return b, err
 }
 
-// Ahead announces a call of Logged with ref, after one with before or with none. See logstore.Store.Ahead.
-func (s *Snapshot) Ahead(ref, before btree.Ref) {
-	s.pages.store.Ahead(logstore.Place(ref.ID), logstore.Place(before.ID))
+// Ahead loads the beginning of a value that Logged is going to return into the processor's cache.
+func (s *Snapshot) Ahead(ref btree.Ref) { s.pages.store.Ahead(logstore.Place(ref.ID)) }
+
+// Touch makes the system begin to read the page of a logged value, if no reader has touched it.
+func (s *Snapshot) Touch(ref btree.Ref) { s.pages.store.Touch(logstore.Place(ref.ID)) }
+
+// A Lookup is a Snapshot for a lookup: where the system has to read a page, it reads that page alone.
+type Lookup Snapshot
+
+// Node is Snapshot.Node.
+func (l *Lookup) Node(id btree.PageID) (btree.Node, error) {
+	p := l.pages
+	if e := p.lookup(id); e != nil {
+		if v := e.at(l.seq); v != nil && v.kind == atAddress {
+			p.store.TouchPage(v.addr)
+		}
+		return p.node(e, l.seq)
+	}
+	if logstore.IsAddr(id) {
+		p.store.TouchPage(id)
+	}
+	return p.nodeAt(id, l.seq)
 }
+
+// RunKey is Snapshot.RunKey.
+func (l *Lookup) RunKey(ref btree.Ref) ([]byte, error) { return (*Snapshot)(l).RunKey(ref) }
 
 // Prefetch makes the system begin to read those of the pages that Node has not returned yet.
 func (s *Snapshot) Prefetch(ids []btree.PageID) {

@@ -30,8 +30,8 @@ func (a *announced) Node(id PageID) (Node, error) {
 	return n, err
 }
 
-// TestCursorAnnounces: a walk in either direction announces each leaf once before it enters it, many in one call, but
-// for the first leaf below each parent. A cursor that stays in a leaf announces nothing.
+// TestCursorAnnounces: with Apart, a walk in either direction announces each leaf once before it enters it, many in one
+// call, but for the first leaf below each parent. Seek announces its leaf. Other moves announce nothing.
 func TestCursorAnnounces(t *testing.T) {
 	tr := newTree()
 	defer tr.memory.Close()
@@ -47,6 +47,7 @@ func TestCursorAnnounces(t *testing.T) {
 		a := &announced{tree: tr, said: map[PageID]int{}}
 		var cur Cursor
 		cur.Reset(a, rootID)
+		cur.Apart = true
 		first, move := cur.First, cur.Next
 		if back {
 			first, move = cur.Last, cur.Prev
@@ -70,6 +71,14 @@ func TestCursorAnnounces(t *testing.T) {
 	cur.Reset(a, rootID)
 	for i := range 100 {
 		require.True(t, cur.Seek(fmt.Appendf(nil, "%04d", 37*i)))
+		require.Equal(t, i+1, a.calls)
 	}
-	require.Zero(t, a.calls)
+	said := 0
+	for _, n := range a.said {
+		said += n
+	}
+	require.Equal(t, 100, said)
+	for ok := cur.First(); ok; ok = cur.Next() {
+	}
+	require.Equal(t, 100, a.calls)
 }

@@ -27,6 +27,9 @@ type Cursor struct {
 	cell  Cell // the record
 	depth int  // inner nodes above leaf
 	path  [MaxHeight]step
+	// Apart is set by a caller who finds that the cursor's walk does not follow the order of the file: then the
+	// system's read-ahead is of no use, and the cursor announces leaves. Reset clears it.
+	Apart bool
 	told  int // how many moves to another leaf of the same parent need no announcement
 }
 
@@ -47,7 +50,7 @@ const (
 
 // Reset makes c a cursor over the tree under root in snapshot p. It reads no pages.
 func (c *Cursor) Reset(p Pager, root PageID) {
-	c.pager, c.root, c.err, c.place, c.depth, c.told = p, root, nil, nowhere, 0, 0
+	c.pager, c.root, c.err, c.place, c.depth, c.Apart, c.told = p, root, nil, nowhere, 0, false, 0
 	c.leaf = Node{}
 }
 
@@ -128,6 +131,9 @@ func (c *Cursor) Seek(key []byte) bool {
 		i, err := n.route(c.pager, key, 0)
 		if err != nil {
 			return c.fail(err)
+		}
+		if p, ok := c.pager.(Prefetching); ok && n.Level() == 1 {
+			p.PrefetchChildren(n, i, i+1) // alone: the walk may end in this leaf
 		}
 		if n, err = c.enter(n, i); err != nil {
 			return c.fail(err)
@@ -284,10 +290,13 @@ func (c *Cursor) previousLeaf(from Node) bool {
 	return false
 }
 
-// announce announces children of an inner node, from included and to excluded, at the first move from one leaf to
+// announce announces, where Apart is set, children of an inner node, from included and to excluded, at the first move from one leaf to
 // another below the same parent, and at each nearLeaves-th after that. So a walk over leaves that are not in the
 // system's cache waits for the device once for all of them, and a walk that stays in one leaf announces nothing.
 func (c *Cursor) announce(n Node, from, to int) {
+	if !c.Apart {
+		return
+	}
 	p, ok := c.pager.(Prefetching)
 	if !ok || n.Level() > 1 {
 		c.told = 0
