@@ -77,3 +77,19 @@ func TestExpiredOnAFullFile(t *testing.T) {
 	require.NoError(t, db.Put([]byte("again"), make([]byte, 10_000)))
 	require.NoError(t, db.Check(t.Context()))
 }
+
+// TestDropOnAFullFile: a keyspace that fills a file can be dropped once its records are deleted.
+func TestDropOnAFullFile(t *testing.T) {
+	db := newWith(t, openUnsynced, &Options{MaxFileSize: 1 << 20, Durability: Buffered})
+	require.NoError(t, db.CreateKeyspace("a"))
+	space, refused := db.Keyspace("a"), error(nil)
+	for i := uint64(0); refused == nil; i++ {
+		refused = space.Put(binary.BigEndian.AppendUint64(nil, i*0x9E3779B97F4A7C15), make([]byte, 1000))
+	}
+	require.ErrorIs(t, refused, ErrFull)
+	require.NoError(t, space.Update(func(tx *Tx) error { return tx.DeleteRange(nil, nil) }))
+	require.NoError(t, db.DropKeyspace("a"))
+	require.NoError(t, db.FinishDrops(t.Context()))
+	require.NoError(t, db.Put([]byte("again"), make([]byte, 10_000)))
+	require.NoError(t, db.Check(t.Context()))
+}

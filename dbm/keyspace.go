@@ -92,7 +92,8 @@ func (tx *txLink) RenameKeyspace(from, to string) error {
 // records: after the commit they are invisible, and they are deleted in the background as by DeleteRange, about
 // 260,000 in a commit. If the database is closed before, the deletion goes on after the first commit of the next
 // open. Older snapshots still see the keyspace. DB.Dropping counts the dropped keyspaces with records left.
-// ErrNoKeyspace.
+// ErrNoKeyspace. On a full file it may be ErrFull, since it puts a record into the catalog: delete the records of the
+// keyspace first, by DeleteRange.
 func (tx *txLink) DropKeyspace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
