@@ -58,7 +58,8 @@ func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts 
 // or a kill leaves is deleted in the background, like a dropped keyspace; Dropping counts it. If somebody puts records into
 // the empty keyspace meanwhile, what was loaded is put there by one transaction in the end.
 //
-// Other loads are one transaction of Puts.
+// Other loads are one transaction of Puts. Records that are not sorted are collected in a transaction that has asked for
+// the keyspace: with Options.MaxSnapshotAge, ErrSnapshotTooOld if that takes longer.
 //
 // With LoadOptions.Replace the records replace those of the keyspace. To inspect new records before they replace
 // the old ones, load them into another keyspace, then call Tx.DropKeyspace and Tx.RenameKeyspace in one
