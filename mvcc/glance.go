@@ -100,7 +100,7 @@ func Prefetch(e *Engine, keys [][]byte) error {
 		if tx.snap.view.Find(key, tx.snap.at) != nil {
 			continue
 		}
-		if id, err := btree.Leaf(&tx.snap, override.Root, key); err == nil {
+		if id, err := btree.Leaf((*override.Lookup)(&tx.snap.Snapshot), override.Root, key); err == nil {
 			leaves = append(leaves, id)
 		}
 	}

@@ -211,7 +211,7 @@ func (r *redoTable) applyOps(s *redoStep, p *pieces) error {
 func prefetchLeaves(snap *override.Snapshot, keys *overlay.Sorted, from, end int) {
 	leaves := make([]btree.PageID, 0, redoTouched)
 	for i := from; i < end; i++ {
-		id, err := btree.Leaf(snap, override.Root, keys.KeyAt(i))
+		id, err := btree.Leaf((*override.Lookup)(snap), override.Root, keys.KeyAt(i))
 		if n := len(leaves); err == nil && (n == 0 || leaves[n-1] != id) {
 			leaves = append(leaves, id)
 		}
@@ -246,7 +246,7 @@ func (r *redoTable) touchAhead(s *redoStep) (stop func()) {
 				read = end
 			}
 			if i < s.keys.Len() {
-				_, _, _ = btree.Get(&snap, override.Root, s.keys.KeyAt(i))
+				_, _, _ = btree.Get((*override.Lookup)(&snap), override.Root, s.keys.KeyAt(i))
 			}
 		}
 	}()
