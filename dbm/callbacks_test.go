@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,8 @@ func (r *endingReader) Read(p []byte) (int, error) {
 }
 
 // TestCallbacksThatEnd: a user's function that panics, or ends its goroutine as t.FailNow does, ends the call on the
-// user's own goroutine, who may recover. The call leaves no snapshot for which Close would wait, and no file.
+// user's own goroutine, who may recover. The call leaves no snapshot for which Close would wait, no open
+// database and no file.
 func TestCallbacksThatEnd(t *testing.T) {
 	dir := t.TempDir()
 	db, err := openUnsynced(filepath.Join(dir, "db"), nil)
@@ -52,6 +54,8 @@ func TestCallbacksThatEnd(t *testing.T) {
 	clear(damaged[20*4096 : 40*4096])
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad"), damaged, 0o600))
 	fresh := filepath.Join(dir, "fresh")
+	open := func() int { return strings.Count(stacks(), "mvcc.(*maintenance).run(") }
+	before := open()
 
 	for name, end := range map[string]func(){"panic": func() { panic("the user's") }, "Goexit": runtime.Goexit} {
 		for _, call := range []struct {
@@ -96,6 +100,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 				t.Fatalf("%s: %s waits", name, call.name)
 			}
 			require.Zero(t, db.Stats().OpenSnapshots, "%s: %s", name, call.name)
+			require.Eventually(t, func() bool { return open() <= before }, patience, time.Millisecond, "%s: %s has left a database open", name, call.name)
 			files, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			require.Len(t, files, 2, "%s: %s has left a file", name, call.name)

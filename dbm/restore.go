@@ -56,18 +56,18 @@ func Restore(ctx context.Context, path string, full io.Reader, increments ...io.
 
 // applyAll opens the restored file, which finds what a checksum cannot (that the file is no database), and applies
 // the increments to it.
-func applyAll(ctx context.Context, path string, token Token, increments []io.Reader) (Token, error) {
+func applyAll(ctx context.Context, path string, token Token, increments []io.Reader) (_ Token, err error) {
 	db, err := Open(path, &Options{ReadOnly: len(increments) == 0})
 	if err != nil {
 		return token, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
+	defer func() { err = errors.Join(err, db.Close()) }() // also if the reader of an increment panics
 	for i, r := range increments {
 		if token, err = db.ApplyBackup(ctx, token, r); err != nil {
-			err = fmt.Errorf("increment %d: %w", i+1, err)
-			break
+			return token, fmt.Errorf("increment %d: %w", i+1, err)
 		}
 	}
-	return token, errors.Join(err, db.Close())
+	return token, nil
 }
 
 func existsError(path string) error {
