@@ -461,7 +461,8 @@ func TestSyncs(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestSyncedOneByOne appends one entry after the other to a store with threads, and waits until each is durable: no kick is lost.
+// TestSyncedOneByOne appends to a store with threads, and waits until all is durable before it goes on: no kick is lost. By
+// turns it appends several entries, and then single ones, which the syncer must not wait for more of.
 func TestSyncedOneByOne(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -474,8 +475,12 @@ func TestSyncedOneByOne(t *testing.T) {
 	}, 0)
 	require.NoError(t, err)
 	s.Start()
-	for seq := uint64(1); seq <= 300; seq++ {
-		put(s, seq, fmt.Sprint("key", seq), "value")
+	seq := uint64(0)
+	for i := range 200 {
+		for range 1 + i%4/3*5 {
+			seq++
+			put(s, seq, fmt.Sprint("key", seq), "value")
+		}
 		for s.Durable() < seq {
 			select {
 			case <-synced:
