@@ -57,3 +57,19 @@ func TestAwaitMore(t *testing.T) {
 	require.Len(t, a.awaitMore(commits(1)), 1)
 	require.EqualValues(t, 1, a.waiting.Load())
 }
+
+// TestTokenIsPassedToAsync: who gives the token up passes it to asynchronous commits that came meanwhile, whose callers
+// have returned.
+func TestTokenIsPassedToAsync(t *testing.T) {
+	e := newEngine(t, Options{Durability: Durable, Manual: true})
+	e.committer.token.take()
+	called := make(chan error, 1)
+	require.NoError(t, e.WriteOneAsync([]byte("k"), []byte("v"), false, true, func(err error) { called <- err }))
+	e.committer.token.pass(false)
+	select {
+	case err := <-called:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Fatal("nobody completes the commit")
+	}
+}
