@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -128,6 +130,32 @@ func TestBackgroundFailsCommits(t *testing.T) {
 		require.Equal(t, applied, e.marks.applied.Load())
 		require.ErrorIs(t, e.Close(), errBroken)
 	}
+}
+
+// TestFailedLogFailsTheCommit: a Buffered commit whose leader logs what is buffered, to begin a merge, and fails, fails
+// like the commits after it, and is not shown.
+func TestFailedLogFailsTheCommit(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	var fails, struck atomic.Bool
+	e := openOn(t, vfs.Faulty(mem, func(op vfs.Op) error {
+		if fails.Load() && (op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec) {
+			struck.Store(true)
+			return syscall.EIO
+		}
+		return nil
+	}), Options{Durability: Buffered, FlushInterval: time.Hour, Thresholds: Thresholds{BackgroundOps: 8, DeferOps: 1}})
+	fails.Store(true)
+	for i := range 100 {
+		applied := e.marks.applied.Load()
+		if err := e.WriteOne(fmt.Append(nil, i*7919%100), []byte("value"), false); struck.Load() {
+			require.ErrorIs(t, err, syscall.EIO)
+			require.Equal(t, applied, e.marks.applied.Load())
+			require.ErrorIs(t, e.Close(), syscall.EIO)
+			return
+		}
+	}
+	t.Fatal("nothing was logged")
 }
 
 // version asserts that a value ends with the number of the write that made it.

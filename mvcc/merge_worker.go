@@ -152,8 +152,11 @@ func (t *tree) thin() error {
 		return nil
 	}
 	t.token.awaitSync() // of the batch before, so that in Durable mode everything committed is durable
-	if much && t.beginMerge() || !crowded {
+	if much && t.beginMerge() {
 		return nil
+	}
+	if err := t.Failed(); err != nil || !crowded { // beginMerge logs what is buffered
+		return err
 	}
 	return t.merge()
 }
