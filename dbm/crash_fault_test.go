@@ -94,6 +94,16 @@ func TestCrashFaults(t *testing.T) {
 	}
 }
 
+// TestGrowthFailsTheCommit: a WriteThrough commit fails if the sync of new space does that the commit asks for behind its
+// own write. That sync may have lost what the commit wrote, and a kill shows it.
+func TestGrowthFailsTheCommit(t *testing.T) {
+	f := faults[0]
+	f.at = 123
+	runFault(t, 96000002, &f)
+	require.Equal(t, 1, f.struck)
+	require.Equal(t, faultOp{vfs.OpDatasync, "commit"}, f.ops[f.at])
+}
+
 // testFaultSeed runs the tour of a seed once for each fault and each operation that it can affect, in random order and
 // as long as there is time. Without a time or a seed from the command line, it runs at most 150 of them.
 func testFaultSeed(t *testing.T, seed uint64, end time.Time, struck map[faultOp]int) (runs int) {

@@ -149,6 +149,9 @@ func (c *committer) runPipeline() (err error) {
 	c.account(b)
 	switch {
 	case c.opts.Durability != Durable:
+		if err := c.Failed(); err != nil { // a sync for new space: what it has lost may be this batch
+			return err
+		}
 		return c.log.boundUnsynced()
 	case c.batch.beside:
 		return nil
