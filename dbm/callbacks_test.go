@@ -109,6 +109,12 @@ func TestCallbacksThatEnd(t *testing.T) {
 	n, err := db.Len()
 	require.NoError(t, err)
 	require.EqualValues(t, 4000, n)
+	requireCloses(t, db)
+}
+
+// requireCloses closes the database; that must not wait for something that has ended.
+func requireCloses(t *testing.T, db *DB) {
+	t.Helper()
 	closed := make(chan error, 1)
 	go func() { closed <- db.Close() }()
 	select {

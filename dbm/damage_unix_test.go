@@ -4,7 +4,6 @@ package dbm
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -29,12 +28,5 @@ func TestFaultInPut(t *testing.T) {
 	require.Panics(t, func() { db.Delete(m[:8]) })
 	require.NoError(t, db.Put([]byte("k"), nil))
 	require.Zero(t, db.Stats().OpenSnapshots)
-	closed := make(chan error, 1)
-	go func() { closed <- db.Close() }()
-	select {
-	case err := <-closed:
-		require.NoError(t, err)
-	case <-time.After(patience):
-		t.Fatal("Close waits for the transaction that panicked")
-	}
+	requireCloses(t, db)
 }
