@@ -17,8 +17,10 @@ import (
 // the increment to the backup that since belongs to, or to any later state of the same database up to the new
 // token.
 //
-// Changes are found by the pages of the tree, and all leaves are read. A changed record brings along the other
-// records of its leaf, at most 4 KiB of them. Of values of 256 bytes and more, only those are written that changed
+// The handle that writes keeps the keys of its commits since its first backup, in a 16th of MemoryLimit, unless it is
+// WriteThrough. If they go back to since, the increment has the changed records alone. Otherwise, as after an open or a
+// load, changes are found by the pages of the tree, and all leaves are read. A changed record then brings along the
+// other records of its leaf, at most 4 KiB of them. Of values of 256 bytes and more, only those are written that changed
 // or that the database moved to make room. In all else BackupSince is like Backup.
 //
 // ErrToken: since belongs to another database, or to a later moment than the database has, as after the file was

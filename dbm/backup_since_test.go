@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
 )
 
 // TestBackupSince changes a database at random, with everything that moves pages, and takes increments from the
@@ -28,7 +31,11 @@ func TestBackupSince(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "source")
 			opts := &Options{Durability: []Durability{Durable, WriteThrough, Buffered}[seed%3], MemoryLimit: 16 << 20}
-			db, err := Open(path, opts)
+			open := openCuttingBy(0, -1) // increments are found by the pages
+			if seed >= 3 {
+				open = Open
+			}
+			db, err := open(path, opts)
 			require.NoError(t, err)
 			defer func() { db.Close() }()
 			model := map[string][]byte{}
@@ -40,7 +47,7 @@ func TestBackupSince(t *testing.T) {
 					require.NoError(t, db.Compact(t.Context(), nil))
 				case 2:
 					require.NoError(t, db.Close())
-					db, err = Open(path, opts)
+					db, err = open(path, opts)
 					require.NoError(t, err)
 				case 3: // a range is deleted, and leaves with it
 					require.NoError(t, db.Update(func(tx *Tx) error {
@@ -138,13 +145,20 @@ func TestBackupSinceIsSmall(t *testing.T) {
 		value, changed int
 		near           bool // the changed records are next to each other
 		most           float64
+		pages          bool // the changes are found by the pages of the tree
 	}{
-		{"large values at random", 1000, 300, false, 1.5},
-		{"small values in a row", 100, 3000, true, 1.5},
-		{"nothing", 100, 0, true, 0},
+		{"large values at random", 1000, 300, false, 1.5, false},
+		{"large values at random, by pages", 1000, 300, false, 1.5, true},
+		{"small values in a row, by pages", 100, 3000, true, 1.5, true},
+		{"small values at random", 100, 300, false, 1.5, false},
+		{"nothing", 100, 0, true, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db, err := OpenMemory(&Options{Durability: Buffered})
+			keys := int64(0)
+			if c.pages {
+				keys = -1
+			}
+			db, err := openCuttingBy(0, keys)(filepath.Join(t.TempDir(), "db"), &Options{Durability: Buffered})
 			require.NoError(t, err)
 			defer db.Close()
 			const n = 30_000
@@ -237,7 +251,7 @@ func TestTokensThatDoNotFit(t *testing.T) {
 // TestBackupSinceOfRemovedLeaves deletes exactly the records of one leaf or of several, so that the leaves on both
 // sides are unchanged. Only an interval without records tells of that.
 func TestBackupSinceOfRemovedLeaves(t *testing.T) {
-	db, err := OpenMemory(nil)
+	db, err := openCuttingBy(0, -1)(filepath.Join(t.TempDir(), "db"), &Options{})
 	require.NoError(t, err)
 	defer db.Close()
 	const n = 3000
@@ -281,6 +295,81 @@ func TestBackupSinceOfRemovedLeaves(t *testing.T) {
 		}
 	}
 	require.Less(t, least, int64(2000), "an increment without a leaf was among them")
+}
+
+// TestBackupSinceOfWhatIsNoBatch: an increment has what was changed in other ways than by ordinary commits: by loads, by
+// loads into a keyspace, by the deleting of a range, by a transaction that is larger than memory. What ordinary commits
+// have changed before and after it is there too.
+func TestBackupSinceOfWhatIsNoBatch(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, db *DB){
+		"load": func(t *testing.T, db *DB) {
+			require.NoError(t, db.DeleteRange(nil, nil))
+			_, records := rowRecords('b', 300, true, func() {})
+			require.NoError(t, db.Load(t.Context(), records, LoadOptions{Sorted: true}))
+		},
+		"keyspace": func(t *testing.T, db *DB) {
+			require.NoError(t, db.CreateKeyspace("other"))
+			_, records := rowRecords('b', 1500, true, func() {})
+			require.NoError(t, db.Keyspace("other").Load(t.Context(), records, LoadOptions{Sorted: true}))
+		},
+		"range": func(t *testing.T, db *DB) {
+			require.NoError(t, db.DeleteRange([]byte("key 00000100"), []byte("key 00000200")))
+		},
+		"spilled": func(t *testing.T, db *DB) {
+			_, records := rowRecords('b', 1000, true, func() {})
+			require.NoError(t, db.Update(func(tx *Tx) (err error) {
+				for k, v := range records {
+					err = errors.Join(err, tx.Put(k, append(v, make([]byte, 2000)...)))
+				}
+				return err
+			}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			opts := compacting(Buffered)
+			opts.Manual, opts.CutFrom, opts.Shares.WriteSets = true, 10, 1<<18
+			db, err := openEngine(mem, "db", opts)
+			require.NoError(t, err)
+			db.drops.row = 64 << 10
+			if name == "keyspace" {
+				require.NoError(t, db.EnableKeyspaces())
+			}
+			_, records := rowRecords('a', 300, true, func() {})
+			require.NoError(t, db.Load(t.Context(), records, LoadOptions{}))
+			var full bytes.Buffer
+			token, err := db.Backup(t.Context(), &full)
+			require.NoError(t, err)
+			require.NoError(t, db.Put([]byte("before"), nil))
+			change(t, db)
+			require.NoError(t, db.Put([]byte("after"), nil))
+			require.NoError(t, db.FinishDrops(t.Context())) // nothing changes any more
+			var increment, whole bytes.Buffer
+			_, err = db.BackupSince(t.Context(), token, &increment)
+			require.NoError(t, err)
+			_, err = db.Backup(t.Context(), &whole)
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+			all := func(file string, backup *bytes.Buffer, increments ...io.Reader) map[string][]byte {
+				path := filepath.Join(t.TempDir(), file)
+				_, err = Restore(t.Context(), path, backup, increments...)
+				require.NoError(t, err)
+				restored, err := Open(path, nil)
+				require.NoError(t, err)
+				defer restored.Close()
+				tx, err := restored.Begin(TxOptions{ReadOnly: true})
+				require.NoError(t, err)
+				defer tx.Rollback()
+				records := map[string][]byte{}
+				for k, v := range tx.whole().All() {
+					records[string(k)] = bytes.Clone(v)
+				}
+				return records
+			}
+			requireSame(t, all("whole", &whole), all("restored", &full, &increment))
+		})
+	}
 }
 
 // TestIncrementOfLongestKeys: the longest keys of a keyspace, in the tree and in the index of expiry times, are

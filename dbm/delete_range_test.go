@@ -90,10 +90,13 @@ func TestDeleteRangeModel(t *testing.T) {
 }
 
 // openCutting opens a database in which ranges of at least the given number of records are cut.
-func openCutting(from int64) func(string, *Options) (*DB, error) {
+func openCutting(from int64) func(string, *Options) (*DB, error) { return openCuttingBy(from, 0) }
+
+// openCuttingBy sets Shares.Keys too.
+func openCuttingBy(from, keys int64) func(string, *Options) (*DB, error) {
 	return func(path string, opts *Options) (*DB, error) {
 		o := opts.engine()
-		o.CutFrom = from
+		o.CutFrom, o.Shares.Keys = from, keys
 		return openEngine(unsyncedFS{vfs.OS()}, path, o)
 	}
 }

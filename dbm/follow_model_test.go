@@ -18,21 +18,25 @@ import (
 // writes and beside it, and compares copies with the database: one that receives every increment, and one that
 // receives increments from tokens older than its state.
 func TestFollowModel(t *testing.T) {
-	for _, beside := range []bool{false, true} {
+	for _, c := range []struct {
+		name   string
+		beside bool
+		keys   int64 // bytes for changed keys
+	}{{"keys", false, 0}, {"few keys", false, 1}, {"pages", false, -1}, {"beside", true, 0}} {
 		for seed := range uint64(2) {
-			t.Run(fmt.Sprintf("beside=%v-%d", beside, seed), func(t *testing.T) {
+			t.Run(fmt.Sprint(c.name, " ", seed), func(t *testing.T) {
 				t.Parallel()
-				followModel(t, beside, Durability(2*seed), rand.New(rand.NewPCG(seed, 7))) // mostly page groups, and only record groups
+				followModel(t, c.beside, c.keys, Durability(2*seed), rand.New(rand.NewPCG(seed, 7))) // mostly page groups, and only record groups
 			})
 		}
 	}
 }
 
-func followModel(t *testing.T, beside bool, d Durability, rng *rand.Rand) {
+func followModel(t *testing.T, beside bool, keys int64, d Durability, rng *rand.Rand) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "db")
 	opts := &Options{MemoryLimit: minMemoryLimit, RedoLimit: 1 << 20, Durability: d}
-	open := openCutting(300)
+	open := openCuttingBy(300, keys)
 	db, err := open(path, opts)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()

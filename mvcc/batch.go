@@ -382,6 +382,7 @@ func (c *committer) published(b *batch) {
 		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes))
 		copied = b.copied
 	}
+	c.changed.note(c.batch.nodes)
 	c.marks.committed.Store(b.seq)
 	c.marks.show(b.seq)
 	c.log.noteLogged(b.seq)

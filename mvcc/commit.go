@@ -62,6 +62,7 @@ type committer struct {
 	resolver resolver
 	gate     commit.Gate
 	async    async
+	changed  changedKeys
 	batch    commitBatch // the batch at hand
 	left     bool        // the last batch has left commits for the next one: see fill
 	leaving  int         // commits in the last group, whose committers are about to commit again

@@ -62,6 +62,7 @@ type Thresholds struct {
 // MemoryShares split MemoryLimit, in bytes; 0 stands for the default share.
 type MemoryShares struct {
 	WriteSets int64 // write sets in memory, above which the larger ones are spilled. Default a quarter
+	Keys      int64 // keys of commits since a backup. Default a 16th; below 0 none
 	Batch     int64 // versions in memory, above which a large batch writes pages early. Default half
 
 	Versions *btree.MemoryPool // where versions get their memory from and return it to; nil: the system
@@ -141,6 +142,9 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		}
 		store.Close()
 		return nil, err
+	}
+	if e.recovery.stats.Records > 0 {
+		e.committer.changed.unsure = store.LastGroup()
 	}
 	e.recovery.stats.Duration = time.Since(begin)
 	e.known.tell(e.recovery.stats)

@@ -231,6 +231,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 
 // showAlone shows a commit that the tree has, as a batch of its own. Token held.
 func (c *committer) showAlone(seq, group uint64, records int64) {
+	c.changed.forget()
 	c.tree.merged(seq, seq, records)
 	c.marks.committed.Store(seq)
 	c.marks.show(seq)

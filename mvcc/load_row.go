@@ -112,6 +112,7 @@ func (l *loading) graft(group uint64, first []byte, row *btree.Row) error {
 		return err
 	}
 	l.build.Live()
+	c.changed.forget()
 	c.tree.records = records
 	c.tree.publishEdit()
 	return nil

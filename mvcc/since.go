@@ -37,8 +37,9 @@ import (
 //     delete were both in a memtable, or are redone: merged one after the other, they change the leaf; merged at
 //     once, the delete marks the leaf (overlay.Sorter).
 //
-// An engine beside a writer knows the keys of the record groups that it has taken in, and uses these if it has all
-// groups that are asked for: see feed.
+// An engine that writes keeps the keys of its commits since the first backup, and an engine beside a writer those of the
+// record groups that it has taken in. If these go back to the group, they are used instead, and an interval lies around
+// each changed key: see changedKeys and feed.
 
 // ChangeSink receives the intervals in key order.
 type ChangeSink interface {
@@ -53,10 +54,27 @@ type ChangeSink interface {
 	End(high []byte) error
 }
 
+// markChanges makes a mark among the changed keys, of a group that is durable when it returns.
+func markChanges(c *committer) error {
+	if err := c.log.withLog(func() error {
+		if err := c.log.writeRedo(); err != nil {
+			return err
+		}
+		c.changed.mark(c.store.CloseGroup())
+		return nil
+	}); err != nil {
+		return err
+	}
+	return c.log.syncAwaited()
+}
+
 // ReadAt begins a read-only transaction for a backup. It returns a group of the log up to which everything was durable
 // before the transaction began: whatever the backup lacks has changed since that group. Everything that the transaction
 // sees is durable, and is in the tree.
 func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
+	if err := markChanges(&e.committer); err != nil {
+		return nil, 0, err
+	}
 	merged := uint64(0)
 	if err := e.tree.withMerged(func() error {
 		group, merged = e.store.Durable(), e.readers.views.newest.Load().Base
@@ -86,6 +104,9 @@ func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 // ReadNow is ReadAt for callers who read by a cursor: records may be in memtables. Commits need not wait for a merge,
 // which took up to 360 ms.
 func ReadNow(e *Engine) (tx *Tx, group uint64, err error) {
+	if err := markChanges(&e.committer); err != nil {
+		return nil, 0, err
+	}
 	if err := e.log.withLog(func() error {
 		group = e.store.Durable()
 		e.marks.publishDurable() // transactions that begin from now on see all of it
@@ -129,6 +150,8 @@ func (tx *Tx) Changes(ctx context.Context, since uint64, earlier *Tx, sink Chang
 		if keys, ok := f.feed.since(since); ok {
 			return tx.tell(ctx, keys, sink)
 		}
+	} else if keys, ok := tx.e.committer.changed.since(since); ok {
+		return tx.tell(ctx, keys, sink)
 	}
 	tx, end, err := tx.inTree()
 	if err != nil {

@@ -89,7 +89,7 @@ func TestChangesTellOfShortLives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mem := vfs.NewMem(0)
 			opts := Options{Durability: Durable, MemoryLimit: 64 << 20, Thresholds: Thresholds{SyncBeside: true, CutFrom: 1}}
-			opts.Manual = true
+			opts.Manual, opts.Shares.Keys = true, -1 // by the pages
 			if c.deferred {
 				opts.Durability = Buffered
 			}

@@ -67,6 +67,7 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots), recentKeys)
 	committer.gate.Init()
 	committer.async.init(committer)
+	committer.changed.init(opts)
 	for _, p := range poolsOf(e) {
 		*p = new(sync.Pool)
 	}

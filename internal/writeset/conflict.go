@@ -29,6 +29,16 @@ func (w *Set) Hashes(yield func(hash uint64) bool) {
 	}
 }
 
+// Keys calls yield with each key of the part in memory, in the order in which they were first written, until yield
+// returns false. The slices are those of the set.
+func (w *Set) Keys(yield func(key []byte) bool) {
+	for id := range w.records.n {
+		if !yield(w.keyOf(id)) {
+			return
+		}
+	}
+}
+
 // Intersects reports whether the two sets have a key in common. For most pairs of small sets without one it
 // compares one word of each.
 func (w *Set) Intersects(o *Set) bool {
