@@ -49,12 +49,8 @@ func (b *Batch) Ahead(ids []btree.PageID) {
 		}
 		for _, l := range near {
 			if l != nil {
-				l.entry.head.Load()
-			}
-		}
-		for _, l := range near {
-			if l != nil {
-				l.entry.head.Load().next.Load()
+				l.entry.place()
+				l.head.Load().next.Load()
 			}
 		}
 	}
@@ -78,14 +74,14 @@ func (b *Batch) New() btree.PageID {
 
 // Put makes n the newest version of a page.
 func (b *Batch) Put(id btree.PageID, n btree.Node) {
-	b.push(id, &version{seq: b.p.seq, kind: inMemory, node: n})
+	b.push(id, inMemory, n)
 }
 
 // Remove notes that a page left the tree.
 func (b *Batch) Remove(id btree.PageID) {
 	b.p.doomed++
 	b.p.listed++
-	b.push(id, &version{seq: b.p.seq, kind: removed})
+	b.push(id, removed, btree.Node{})
 }
 
 // Drop notes that a value left the tree.
@@ -103,7 +99,7 @@ func (b *Batch) Drop(ref btree.Ref) {
 func (b *Batch) Touch(id btree.PageID) (bool, error) {
 	p := b.p
 	if e := p.table.find(id); e != nil {
-		if v := e.head.Load(); v.kind != atAddress {
+		if v := e.newest(); v.kind != atAddress {
 			return false, nil
 		}
 	}
@@ -117,29 +113,34 @@ func (b *Batch) Touch(id btree.PageID) (bool, error) {
 
 // push puts a version on the chain of a page, which the next flush has to write. A version of the same batch is
 // replaced, because a chain has one version per Seq and no reader can have used the old one.
-func (b *Batch) push(id btree.PageID, v *version) {
+func (b *Batch) push(id btree.PageID, kind versionKind, n btree.Node) {
 	p := b.p
 	e := p.table.find(id)
-	if e == nil {
-		if logstore.IsAddr(id) {
-			e = p.claim(id)
-		} else {
-			e = &entry{id: id}
-			e.head.Store(v)
-			p.attach(e)
-			p.dirty.bear(e)
-			p.dirty.oblige(e)
-			return
-		}
+	switch {
+	case e == nil && !logstore.IsAddr(id):
+		e = b.bear(id, kind, n)
+	case e == nil:
+		e = p.claim(id)
+		fallthrough
+	default:
+		b.pushTo(e, kind, n)
 	}
-	b.pushTo(e, v)
 	p.dirty.oblige(e)
 }
 
+// bear makes an entry for a born name, with its first version.
+func (b *Batch) bear(id btree.PageID, kind versionKind, n btree.Node) *entry {
+	e, first := newEntry(id)
+	first.seq, first.kind, first.node = b.p.seq, kind, n
+	b.p.attach(e)
+	b.p.dirty.bear(e)
+	return e
+}
+
 // pushTo puts a version on the chain of an entry and makes the page dirty.
-func (b *Batch) pushTo(e *entry, v *version) {
+func (b *Batch) pushTo(e *entry, kind versionKind, n btree.Node) {
 	p := b.p
-	old := e.head.Load()
+	old, v := e.newest(), &version{seq: p.seq, kind: kind, node: n}
 	if old.seq == v.seq {
 		if old.kind == atAddress && v.kind == inMemory && v.node.Borrows() { // old was written early; its image is obsolete from now on, so the node copies the cells
 			borrows := v.node
@@ -147,13 +148,13 @@ func (b *Batch) pushTo(e *entry, v *version) {
 			borrows.Release(p.memory)
 		}
 		v.next.Store(old.next.Load())
-		e.head.Store(v)
+		e.show(v)
 		if old.kind == inMemory {
 			old.node.Release(p.memory)
 		}
 	} else {
 		v.next.Store(old)
-		e.head.Store(v)
+		e.show(v)
 		p.limbo.supersede(e, old, v.seq)
 	}
 	p.dirty.add(e)

@@ -165,7 +165,7 @@ func (t *Installed) used(ctx context.Context, report func(btree.Fault) error) (u
 			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which nothing in the installed tree names so", logstore.ErrCorrupt, p.store.Path(), id, disk)
 		}
 	}
-	p.table.all(func(e *entry) { checkName(e.id, t.disk(e.id)) })
+	p.table.all(func(l *link) { checkName(l.id, t.disk(l.id)) })
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for id, disk := range t.before { // names that have left the table since are only here

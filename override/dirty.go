@@ -213,9 +213,9 @@ func (b *Batch) entry(id btree.PageID) *entry {
 
 func (b *Batch) update(e *entry, n btree.Node) {
 	p := b.p
-	records, known := p.countOf(e.head.Load())
+	records, known := p.countOf(e.newest())
 	gained := n.Count() - records
-	b.pushTo(e, &version{seq: p.seq, kind: inMemory, node: n})
+	b.pushTo(e, inMemory, n)
 	if !known {
 		p.dirty.oblige(e)
 	}
@@ -228,16 +228,13 @@ func (b *Batch) Grow(parent, id btree.PageID, n btree.Node) {
 	p := b.p
 	if id == parent {
 		e := b.entry(id)
-		b.pushTo(e, &version{seq: p.seq, kind: inMemory, node: n})
+		b.pushTo(e, inMemory, n)
 		p.dirty.grow(e, e)
 		return
 	}
 	e := p.table.find(id)
 	if e == nil && !logstore.IsAddr(id) { // a new sibling
-		e = &entry{id: id}
-		e.head.Store(&version{seq: p.seq, kind: inMemory, node: n})
-		p.attach(e)
-		p.dirty.bear(e)
+		e = b.bear(id, inMemory, n)
 		p.dirty.gain(e, n.Count())
 	} else {
 		b.update(b.entry(id), n)

@@ -51,7 +51,7 @@ func (p *Pages) StartEarly() *Flush {
 
 // early reports whether the newest version of a dirty page may be written before its batch is complete.
 func (p *Pages) early(e *entry, level int) bool {
-	v := e.head.Load()
+	v := e.newest()
 	return v.kind == inMemory && v.seq == p.seq && v.node.Level() <= level
 }
 
@@ -101,7 +101,7 @@ func (f *Flush) writePart(part []*entry) error {
 	}
 	for _, e := range part {
 		a, body := g.Page(e.id)
-		e.head.Load().node.Encode(body, p.memory.Even)
+		e.newest().node.Encode(body, p.memory.Even)
 		f.early = append(f.early, earlyPage{e, a})
 	}
 	_, err := g.Commit(f.first)
@@ -114,10 +114,10 @@ func (f *Flush) leaveMemory(from int) {
 	p := f.p
 	p.writtenEarly.Add(uint64(len(f.early) - from))
 	for _, x := range f.early[from:] {
-		v := x.entry.head.Load()
+		v := x.entry.newest()
 		n := &version{seq: v.seq, kind: atAddress, addr: x.addr}
 		n.next.Store(v.next.Load())
-		x.entry.head.Store(n)
+		x.entry.show(n)
 		v.node.Release(p.memory) // no reader is at its Seq yet
 		p.dirty.remove(x.entry)  // it becomes dirty again if it changes again
 	}
@@ -125,7 +125,7 @@ func (f *Flush) leaveMemory(from int) {
 
 // placeEarly installs a page that was written early, unless the same batch changed or removed it after that.
 func (f *Flush) placeEarly(x earlyPage) {
-	if v := x.entry.at(f.slot.Seq()); v != nil && v.kind == atAddress && v.addr == x.addr {
+	if v := x.entry.link.at(f.slot.Seq()); v != nil && v.kind == atAddress && v.addr == x.addr {
 		f.p.install(x.entry, x.addr, v.seq)
 	}
 }
@@ -135,20 +135,20 @@ func (f *Flush) placeEarly(x earlyPage) {
 func (f *Flush) Recall() {
 	p := f.p
 	for _, x := range f.early {
-		v := x.entry.head.Load()
+		v := x.entry.newest()
 		if v.kind != atAddress || v.seq != p.seq || v.addr != x.addr {
 			if x.entry.dirty != 0 { // changed again: it too has to be written
 				p.dirty.oblige(x.entry)
 			}
 			continue
 		}
-		n, err := p.node(x.entry, v.seq)
+		n, err := p.node(x.entry.id, v, v.seq)
 		if err != nil {
 			continue // the image is damaged: the next reader of the page gets the error
 		}
 		m := &version{seq: v.seq, kind: inMemory, node: n.Own(p.memory)}
 		m.next.Store(v.next.Load())
-		x.entry.head.Store(m)
+		x.entry.show(m)
 		p.dirty.add(x.entry)
 		p.dirty.oblige(x.entry) // the epoch in which it became dirty is forgotten
 	}

@@ -99,7 +99,7 @@ func (f *Flush) Seal(group uint64, records int64) {
 // take makes the flush write a dirty page, or list it as removed. The caller takes the page out of the dirty
 // pages.
 func (f *Flush) take(e *entry) {
-	switch v := e.head.Load(); v.kind {
+	switch v := e.newest(); v.kind {
 	case inMemory:
 		f.work = append(f.work, flushItem{entry: e, v: v})
 		if e.place() == 0 {
@@ -280,13 +280,13 @@ func (f *Flush) Install() (done bool) {
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
 	old := cmp.Or(e.place(), e.lent)
-	if v := e.head.Load(); v != w.v && v.kind == inMemory && v.node.Borrows() {
+	if v := e.newest(); v != w.v && v.kind == inMemory && v.node.Borrows() {
 		n := &version{seq: v.seq, kind: inMemory, node: p.rebased(v, w)}
 		n.next.Store(v.next.Load())
-		e.head.Store(n)
+		e.show(n)
 		p.leaveWith(v, old)
 	}
-	at, newer := &e.head, (*version)(nil)
+	at, newer := &e.link.head, (*version)(nil)
 	for v := at.Load(); v != w.v; v = at.Load() {
 		if v == nil {
 			panic("override: a version pinned by a flush is gone")

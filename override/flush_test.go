@@ -94,7 +94,7 @@ func TestReaderKeepsRemovedPage(t *testing.T) {
 	r := s.reader()
 	s.del(span(0, 9)...)
 	s.flushAll()
-	require.Equal(t, removed, s.p.table.find(id).head.Load().kind)
+	require.Equal(t, removed, s.p.table.find(id).newest().kind)
 	require.False(t, s.s.IsLive(page))
 	cycle := func() {
 		s.flushAll()

@@ -27,17 +27,17 @@ import (
 // foldable reports whether a parent may name the page by its address: the newest image is installed. A name
 // that was folded away has a tombstone and is not foldable.
 func (e *entry) foldable() bool {
-	v := e.head.Load()
+	v := e.newest()
 	return e.disk != 0 && v.kind == atAddress && v.addr == e.disk
 }
 
 // pinning reports whether the page is dirty and its name is an address, so that the name keeps a segment.
-func (e *entry) pinning() bool { return logstore.IsAddr(e.id) && e.head.Load().kind == inMemory }
+func (l *link) pinning() bool { return logstore.IsAddr(l.id) && l.head.Load().kind == inMemory }
 
 // Fold folds one inner node as part of the batch, and returns how many children lost their names. If the node
 // has left the tree since the fold was planned, Fold does nothing.
 func (b *Batch) Fold(parent logstore.PageID) (int, error) {
-	return b.fold(parent, true, (*entry).pinning)
+	return b.fold(parent, true, func(e *entry) bool { return e.link.pinning() })
 }
 
 // FoldClean is Fold without renaming: a dirty child keeps its name and may be left behind. It does nothing to a
@@ -61,14 +61,14 @@ func (b *Batch) FoldOthers(parent logstore.PageID) (int, error) {
 // FoldAlone is Fold, except that it renames no child that has a family: the child and its family may be left
 // behind.
 func (b *Batch) FoldAlone(parent logstore.PageID) (int, error) {
-	return b.fold(parent, true, func(e *entry) bool { return e.pinning() && e.family == nil })
+	return b.fold(parent, true, func(e *entry) bool { return e.link.pinning() && e.family == nil })
 }
 
 // Rename renames those children that are dirty, have addresses for names, and lie in the part; it folds no
 // other child. The next flush has to write what is renamed. A part may begin or end in the middle of a parent's
 // children, so the children outside of the part keep their names until their own part comes.
 func (b *Batch) Rename(parent logstore.PageID, part *Part) (int, error) {
-	return b.fold(parent, false, func(e *entry) bool { return e.pinning() && part.has(e.head.Load().node) })
+	return b.fold(parent, false, func(e *entry) bool { return e.link.pinning() && part.has(e.newest().node) })
 }
 
 // RenameMust is Fold for a node that the next flush has to write, and for those of its children that it has to write
@@ -78,13 +78,13 @@ func (b *Batch) RenameMust(parent logstore.PageID) (int, error) {
 	if e := b.p.table.find(parent); e == nil || !e.must {
 		return 0, nil
 	}
-	return b.fold(parent, true, func(e *entry) bool { return e.must && e.pinning() })
+	return b.fold(parent, true, func(e *entry) bool { return e.must && e.link.pinning() })
 }
 
 // MustParents lists the parents of leaves that the next flush has to write. Token held.
 func (p *Pages) MustParents() (ids []logstore.PageID) {
 	for _, e := range p.dirty.must {
-		if v := e.head.Load(); e.must && v.kind == inMemory && v.node.Level() == 1 {
+		if v := e.newest(); e.must && v.kind == inMemory && v.node.Level() == 1 {
 			ids = append(ids, e.id)
 		}
 	}
@@ -94,7 +94,7 @@ func (p *Pages) MustParents() (ids []logstore.PageID) {
 func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) bool) (int, error) {
 	p := b.p
 	if e := p.table.find(parent); e != nil {
-		if k := e.head.Load().kind; k == removed || k == tombstone {
+		if k := e.newest().kind; k == removed || k == tombstone {
 			return 0, nil
 		}
 	}
@@ -105,7 +105,7 @@ func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) boo
 	var names, dirty []*entry
 	twin := error(nil)
 	for i := range n.Count() {
-		e := p.lookup(n.Child(i))
+		e := p.entry(n.Child(i))
 		switch {
 		case e == nil:
 			continue
@@ -140,8 +140,8 @@ func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) boo
 	}))
 	for _, e := range names {
 		t := &version{seq: p.seq, kind: tombstone}
-		t.next.Store(e.head.Load())
-		e.head.Store(t)
+		t.next.Store(e.newest())
+		e.show(t)
 		p.retired = append(p.retired, retirement{e, e.disk})
 	}
 	p.folds.Add(1)
@@ -151,7 +151,7 @@ func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) boo
 // rename gives a dirty page a new born name. The caller puts the new name into the parent in place of the old
 // one.
 func (b *Batch) rename(e *entry) btree.PageID {
-	id, n := b.New(), e.head.Load().node
+	id, n := b.New(), e.newest().node
 	if b.p.flush == nil {
 		b.Put(id, n.Share(b.p.memory))
 		b.p.table.find(id).lent = e.place()
@@ -161,7 +161,7 @@ func (b *Batch) rename(e *entry) btree.PageID {
 	if !e.born { // it takes the other's place
 		b.p.dirty.place(b.p.table.find(id))
 	}
-	b.push(e.id, &version{seq: b.p.seq, kind: removed})
+	b.push(e.id, removed, btree.Node{})
 	b.p.dirty.place(e)
 	b.p.listed++
 	return id

@@ -13,8 +13,8 @@ import (
 
 // names returns the number of table entries that lead from a name to a page, without that of the root.
 func (s *script) names() (n int) {
-	s.p.table.all(func(e *entry) {
-		if e.disk != 0 && e.id != Root {
+	s.p.table.all(func(l *link) {
+		if e := l.entry; e.disk != 0 && e.id != Root {
 			n++
 		}
 	})
@@ -322,7 +322,7 @@ func TestRenameOfAPart(t *testing.T) {
 		}))
 		require.EqualValues(t, leaves, s.p.listed-before)
 		for _, e := range part.leaves {
-			require.Equal(t, removed, e.head.Load().kind)
+			require.Equal(t, removed, e.newest().kind)
 		}
 		f := s.p.StartPart(s.s.LastGroup(), s.count, part)
 		require.Len(t, f.work, leaves+1, "and their parent")

@@ -116,6 +116,6 @@ func (f *following) left(l leavingEntry) bool {
 	if f.table.find(l.entry.id) != l.entry || l.entry.disk != 0 {
 		return false
 	}
-	v := l.entry.head.Load()
+	v := l.entry.newest()
 	return v.seq <= l.seq && (v.kind == tombstone || v.kind == removed || v.kind == atAddress && v.addr == l.entry.id)
 }

@@ -76,7 +76,8 @@ func TestFormatTranslationTable(t *testing.T) {
 	l := d.Layout("Translation table", map[string]int{"t": 1, "e": 1})
 	encode := func(field string, v []byte) ([]byte, bool) {
 		p := &Pages{names: names{table: newTable(1)}}
-		e := &entry{disk: 1}
+		e, _ := newEntry(0)
+		e.disk = 1
 		switch field {
 		case "base":
 			p.base, p.redo = le.Uint64(v), le.Uint64(v)
@@ -85,7 +86,8 @@ func TestFormatTranslationTable(t *testing.T) {
 		case "born":
 			p.born.Store(le.Uint64(v))
 		case "table entries":
-			e.id, e.disk = le.Uint64(one.Field("name").In(v)), le.Uint64(one.Field("address").In(v))
+			e, _ = newEntry(le.Uint64(one.Field("name").In(v)))
+			e.disk = le.Uint64(one.Field("address").In(v))
 			e.disk = max(e.disk, 1) // an entry without an address is not written
 		default:
 			return nil, false

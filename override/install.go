@@ -125,18 +125,18 @@ func (in *installer) pages(pages []logstore.ScannedPage) error {
 
 // replace makes v the newest version of an entry.
 func (in *installer) replace(e *entry, v *version) {
-	old := e.head.Load()
+	old := e.newest()
 	v.seq = in.seq
 	if old.seq == v.seq { // no reader is at this Seq yet
 		v.next.Store(old.next.Load())
-		e.head.Store(v)
+		e.show(v)
 		if old.kind == inMemory {
 			old.node.Release(in.memory)
 		}
 		return
 	}
 	v.next.Store(old)
-	e.head.Store(v)
+	e.show(v)
 	in.limbo.supersede(e, old, v.seq)
 }
 

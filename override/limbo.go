@@ -201,7 +201,7 @@ func (l *limbo) wanted(x leavingEntry) bool {
 	if l.follow != nil {
 		return x.seq > l.pins[0]
 	}
-	v := x.entry.head.Load()
+	v := x.entry.newest()
 	for older := v.next.Load(); older != nil; older = v.next.Load() {
 		v = older
 	}
@@ -226,7 +226,7 @@ func (l *limbo) free(r remnant) {
 		r.node.Release(l.memory)
 		return
 	}
-	at := &r.entry.head
+	at := &r.entry.link.head
 	for v := at.Load(); v != nil; at, v = &v.next, v.next.Load() {
 		if v.seq == r.from {
 			at.Store(v.next.Load())

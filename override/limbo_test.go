@@ -108,7 +108,7 @@ func TestVersionsBetweenReaders(t *testing.T) {
 	s.must(s.reclaim())
 	e := s.p.table.find(s.leafOf(1))
 	chain := 0
-	for v := e.head.Load(); v != nil; v = v.next.Load() {
+	for v := e.newest(); v != nil; v = v.next.Load() {
 		chain++
 	}
 	require.Equal(t, 3, chain)

@@ -19,12 +19,20 @@ type names struct {
 // Seq returns the Seq of the newest batch begun. Token held.
 func (p *names) Seq() uint64 { return p.seq }
 
-// lookup returns the entry of a name, or nil. The overridden bit spares most addresses the search of the table.
-func (p *names) lookup(id logstore.PageID) *entry {
+// lookup returns the link of a name, or nil. The overridden bit spares most addresses the search of the table.
+func (p *names) lookup(id logstore.PageID) *link {
 	if logstore.IsAddr(id) && !p.store.Overridden(id) {
 		return nil
 	}
-	return p.table.find(id)
+	return p.table.look(id)
+}
+
+// entry returns the entry of a name, or nil. Token held.
+func (p *names) entry(id logstore.PageID) *entry {
+	if l := p.lookup(id); l != nil {
+		return l.entry
+	}
+	return nil
 }
 
 // named reports whether a page is found through the table, not at the address that is its name.

@@ -40,7 +40,7 @@ func (b *Batch) Legal(pages int) bool {
 		return false
 	}
 	for _, e := range p.dirty.pages {
-		if e.head.Load().kind != inMemory || e.place() == 0 { // removed, or born since the last flush
+		if e.newest().kind != inMemory || e.place() == 0 { // removed, or born since the last flush
 			return false
 		}
 	}
@@ -52,12 +52,12 @@ func (b *Batch) Legal(pages int) bool {
 func (b *Batch) WritePages(g *logstore.Group) {
 	p := b.p
 	slices.SortFunc(p.dirty.pages, func(x, y *entry) int {
-		return cmp.Compare(x.head.Load().node.Level(), y.head.Load().node.Level())
+		return cmp.Compare(x.newest().node.Level(), y.newest().node.Level())
 	})
 	for i, e := range p.dirty.pages {
 		e.dirty = int32(i + 1)
 		a, body := g.Page(e.id)
-		v := e.head.Load()
+		v := e.newest()
 		v.node.Encode(body, p.memory.Even)
 		v.addr = a // readers do not look at addr while the version is in memory
 	}
@@ -71,10 +71,10 @@ func (b *Batch) InstallPages(group uint64, records int64) {
 		panic("override: a page group is installed before it is synced")
 	}
 	for _, e := range p.dirty.pages {
-		v := e.head.Load()
+		v := e.newest()
 		n := &version{seq: v.seq, kind: atAddress, addr: v.addr}
 		n.next.Store(v.next.Load())
-		e.head.Store(n)
+		e.show(n)
 		p.leaveWith(v, e.place())
 		p.install(e, v.addr, v.seq)
 	}

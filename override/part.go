@@ -157,13 +157,13 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 			break
 		}
 		begun = true
-		e := w.s.pages.lookup(n.Child(i))
-		if e == nil || e.head.Load().kind != inMemory {
+		l := w.s.pages.lookup(n.Child(i))
+		if l == nil || l.head.Load().kind != inMemory {
 			w.part.clean = append(w.part.clean, cleanLeaf{n.Child(i), parent.id})
 			continue
 		}
-		w.part.leaves = append(w.part.leaves, e)
-		pinning = pinning || e.pinning()
+		w.part.leaves = append(w.part.leaves, l.entry)
+		pinning = pinning || l.pinning()
 	}
 	if pinning {
 		w.part.Parents = append(w.part.Parents, parent.id)
@@ -225,8 +225,8 @@ func (p *names) SparseLeaves(part *Part, live int64, since uint64) (ids []logsto
 	}
 	for _, c := range part.clean {
 		a := c.id
-		if e := p.lookup(c.id); e != nil {
-			if v := e.head.Load(); v.kind != atAddress {
+		if e := p.entry(c.id); e != nil {
+			if v := e.newest(); v.kind != atAddress {
 				continue
 			}
 			a = e.place()
@@ -271,7 +271,7 @@ func (p *names) Join(part *Part, at []logstore.Addr) {
 		if err != nil || kind != logstore.KindTree { // the next reader of a damaged page gets the error
 			continue
 		}
-		if e := p.lookup(p.owner(a, bears)); e != nil && e.dirty != 0 && !e.must {
+		if e := p.entry(p.owner(a, bears)); e != nil && e.dirty != 0 && !e.must {
 			found = append(found, e)
 		}
 	}
@@ -346,6 +346,6 @@ func (p *Pages) StartPart(group uint64, records int64, part *Part) *Flush {
 // heads reports whether a parent has a family. A flush writes all of a family with any leaf of it, so two parts that
 // share a family would both write it.
 func (w *partWalk) heads(parent logstore.PageID) bool {
-	e := w.s.pages.lookup(parent)
-	return e != nil && e.heads.Load()
+	l := w.s.pages.lookup(parent)
+	return l != nil && l.entry.heads.Load()
 }

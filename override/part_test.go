@@ -75,7 +75,7 @@ func TestFoldOthersLeavesFamilies(t *testing.T) {
 	}
 	pinning := func() (n int) {
 		for _, e := range s.p.dirty.pages {
-			if f := e.family; f != nil && f.parent == e && e.pinning() {
+			if f := e.family; f != nil && f.parent == e && e.link.pinning() {
 				n++
 			}
 		}
@@ -118,7 +118,7 @@ func TestRenameMust(t *testing.T) {
 	s.flushAll()
 	pinning := func() (n int) {
 		for _, e := range s.p.dirty.must {
-			if e.must && e.pinning() && e.head.Load().node.IsLeaf() {
+			if e.must && e.link.pinning() && e.newest().node.IsLeaf() {
 				n++
 			}
 		}

@@ -72,12 +72,12 @@ func (p *Pages) checkNames(from, end logstore.Addr) (err error) {
 		return fmt.Errorf("%w: %s: the tree has no root", logstore.ErrCorrupt, p.store.Path())
 	}
 	born := p.born.Load()
-	p.table.all(func(e *entry) {
-		switch addr := logstore.IsAddr(e.id); {
-		case !addr && e.id != Root && e.id&^logstore.BornBit > born:
-			err = fmt.Errorf("%w: %s: name %#x is beyond the counter of names, %d", logstore.ErrCorrupt, p.store.Path(), e.id, born)
-		case addr && e.id >= from && e.id < end:
-			err = fmt.Errorf("%w: %s: the table has the name %d of a page that the log has yet to write", logstore.ErrCorrupt, p.store.Path(), e.id)
+	p.table.all(func(l *link) {
+		switch addr := logstore.IsAddr(l.id); {
+		case !addr && l.id != Root && l.id&^logstore.BornBit > born:
+			err = fmt.Errorf("%w: %s: name %#x is beyond the counter of names, %d", logstore.ErrCorrupt, p.store.Path(), l.id, born)
+		case addr && l.id >= from && l.id < end:
+			err = fmt.Errorf("%w: %s: the table has the name %d of a page that the log has yet to write", logstore.ErrCorrupt, p.store.Path(), l.id)
 		}
 	})
 	return err
@@ -88,10 +88,9 @@ func (p *Pages) checkNames(from, end logstore.Addr) (err error) {
 // does.
 func Create(store *logstore.Store, registry *lockfree.Registry, memory *btree.Memory, readOnly bool) (*Pages, error) {
 	p := newPages(store, registry, memory, 0)
-	e := &entry{id: Root}
+	e, first := newEntry(Root)
 	empty := btree.EmptyLeaf(p.memory)
-	v := &version{kind: inMemory, node: empty}
-	e.head.Store(v)
+	first.kind, first.node = inMemory, empty
 	p.attach(e)
 	if readOnly {
 		return p, nil
@@ -103,7 +102,7 @@ func Create(store *logstore.Store, registry *lockfree.Registry, memory *btree.Me
 	if err != nil {
 		return nil, err
 	}
-	e.head.Store(&version{kind: atAddress, addr: a})
+	e.show(&version{kind: atAddress, addr: a})
 	empty.Release(p.memory)
 	p.install(e, a, 0)
 	p.rebase(no, p.dirty.began(no), 0)

@@ -44,7 +44,7 @@ func newHostile(t testing.TB) *hostile {
 func (h *hostile) recover(table []byte, pages []logstore.ScannedPage, stream []byte) (err error) {
 	p := newPages(h.store, &lockfree.Registry{}, btree.NewMemory(), 0)
 	defer func() {
-		p.table.all(func(e *entry) { h.store.DropName(e.id) })
+		p.table.all(func(l *link) { h.store.DropName(l.id) })
 	}()
 	if err := p.recoverTable(table); err != nil {
 		return err

@@ -35,12 +35,12 @@ func (s *Snapshot) Same(id btree.PageID, earlier *Snapshot) bool {
 	if s.pages != earlier.pages {
 		return false
 	}
-	e := s.pages.lookup(id)
-	if e == nil {
+	l := s.pages.lookup(id)
+	if l == nil {
 		return false
 	}
-	v := e.at(s.seq)
-	return v != nil && v == e.at(earlier.seq)
+	v := l.at(s.seq)
+	return v != nil && v == l.at(earlier.seq)
 }
 
 // RunKey returns the whole key of a record whose key is too long for a leaf. The key is the beginning of the
@@ -91,11 +91,12 @@ type Lookup Snapshot
 // Node is Snapshot.Node.
 func (l *Lookup) Node(id btree.PageID) (btree.Node, error) {
 	p := l.pages
-	if e := p.lookup(id); e != nil {
-		if v := e.at(l.seq); v != nil && v.kind == atAddress {
+	if link := p.lookup(id); link != nil {
+		v := link.at(l.seq)
+		if v != nil && v.kind == atAddress {
 			p.store.TouchPage(v.addr)
 		}
-		return p.node(e, l.seq)
+		return p.node(id, v, l.seq)
 	}
 	if logstore.IsAddr(id) {
 		p.store.TouchPage(id)
@@ -156,24 +157,23 @@ func (p *images) badRun(ref btree.Ref) error {
 	return &logstore.PageError{Path: p.store.Path(), Addr: ref.ID, What: "lengths of a long value"}
 }
 
-// node returns the image of the version that a reader at seq uses. A page reached through the table must bear
-// the entry's name.
-func (p *images) node(e *entry, seq uint64) (btree.Node, error) {
-	v := e.at(seq)
+// node returns the image of v, the version of a page that a reader at seq uses; nil stands for none. A page reached
+// through the table must bear the name by which it is known there.
+func (p *images) node(id logstore.PageID, v *version, seq uint64) (btree.Node, error) {
 	switch {
 	case v == nil:
-		return btree.Node{}, p.unknown(e.id)
+		return btree.Node{}, p.unknown(id)
 	case v.kind == inMemory:
 		return v.node, nil
 	case v.kind != atAddress:
-		return p.leftName(e.id, seq)
+		return p.leftName(id, seq)
 	}
 	image, err := p.image(v.addr, seq)
 	if err != nil {
 		return btree.Node{}, err
 	}
-	if name := logstore.PageName(image); name != e.id && v.addr != e.id {
-		return btree.Node{}, &logstore.PageError{Path: p.store.Path(), Addr: v.addr, What: fmt.Sprintf("bears the name %#x instead of %#x", name, e.id)}
+	if name := logstore.PageName(image); name != id && v.addr != id {
+		return btree.Node{}, &logstore.PageError{Path: p.store.Path(), Addr: v.addr, What: fmt.Sprintf("bears the name %#x instead of %#x", name, id)}
 	}
 	return btree.View(image), nil
 }
@@ -190,8 +190,8 @@ func (p *images) image(a logstore.Addr, seq uint64) ([]byte, error) {
 // nodeAt returns the image of a page for a reader at seq. Any goroutine may call it; it takes no lock and does
 // not allocate for a page that is in memory or verified.
 func (p *images) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
-	if e := p.lookup(id); e != nil {
-		return p.node(e, seq)
+	if l := p.lookup(id); l != nil {
+		return p.node(id, l.at(seq), seq)
 	}
 	if !logstore.IsAddr(id) {
 		return btree.Node{}, p.unknown(id)
@@ -205,11 +205,11 @@ func (p *images) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
 
 // placeAt returns the address at which nodeAt reads a page; ok is false if the page is in memory, or unknown.
 func (p *images) placeAt(id logstore.PageID, seq uint64) (a logstore.Addr, ok bool) {
-	e := p.lookup(id)
-	if e == nil {
+	l := p.lookup(id)
+	if l == nil {
 		return id, logstore.IsAddr(id)
 	}
-	v := e.at(seq)
+	v := l.at(seq)
 	if v == nil || v.kind != atAddress {
 		return 0, false
 	}
@@ -218,12 +218,12 @@ func (p *images) placeAt(id logstore.PageID, seq uint64) (a logstore.Addr, ok bo
 
 // addrAt returns the address of the run with the given name for a reader at seq.
 func (p *images) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
-	e := p.lookup(id)
-	if e == nil && logstore.IsAddr(id) {
+	l := p.lookup(id)
+	if l == nil && logstore.IsAddr(id) {
 		return id, nil
 	}
-	if e != nil {
-		v := e.at(seq)
+	if l != nil {
+		v := l.at(seq)
 		if v != nil && v.kind == atAddress {
 			return v.addr, nil
 		}
@@ -254,9 +254,9 @@ func (p *images) Moved(seq uint64, most int64, f func(name logstore.PageID, a lo
 	if p.table.count.Load() > most {
 		return false
 	}
-	p.table.all(func(e *entry) {
-		if v := e.at(seq); v != nil && v.kind == atAddress {
-			f(e.id, v.addr)
+	p.table.all(func(l *link) {
+		if v := l.at(seq); v != nil && v.kind == atAddress {
+			f(l.id, v.addr)
 		}
 	})
 	return true

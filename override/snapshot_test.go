@@ -14,7 +14,7 @@ import (
 func (s *script) misled(key, other int) {
 	s.t.Helper()
 	e, o := s.p.table.find(s.leafOf(key)), s.p.table.find(s.leafOf(other))
-	e.head.Store(&version{kind: atAddress, addr: o.disk})
+	e.show(&version{kind: atAddress, addr: o.disk})
 }
 
 // A page to which the table leads must bear the name that was looked up.

@@ -28,12 +28,12 @@ type version struct {
 	next atomic.Pointer[version] // older
 }
 
-// An entry is what the table knows about a name. Any goroutine reads head and heads; the other fields belong to the token
-// holder. disk is also read by the encoder of a checkpoint's table, during which disk does not change, and by a
-// check, which holds its mutex (Installed.mu).
+// An entry is what the token holder knows about a name. Readers use its link. disk is also read
+// by the encoder of a checkpoint's table, during which disk does not change, and by a check, which holds its mutex
+// (Installed.mu).
 type entry struct {
 	id      logstore.PageID
-	head    atomic.Pointer[version] // never nil once the entry is in the table
+	link    *link                   // in the newest bucket array; once the entry is in the table
 	disk    logstore.Addr           // where the table on disk leads; 0: to the name itself, or nowhere for a born name
 	epoch   uint64                  // epoch in which the page became dirty: see dirtyPages
 	dirty   int32                   // index in dirtyPages.pages, plus 1; 0: clean
@@ -42,20 +42,16 @@ type entry struct {
 	born    bool                    // counts in dirtyPages.born
 	flying  bool                    // the flush in flight writes it for the first time
 	family  *family                 // pages with which this one is written or left behind; nil if it may be written alone
-	heads   atomic.Bool             // it is the parent of its family
+	heads   atomic.Bool             // it is the parent of its family; any goroutine reads it
 	folding bool                    // a fold in progress has met it; a second name of the same parent that leads here is damage
 	lent    logstore.Addr           // until the page has a place: place of the page that it was renamed from, where versions may have cells in the image
-	link    *link                   // spare link, used up when the entry is inserted
 }
 
-// at returns the version that a reader at seq uses, or nil.
-func (e *entry) at(seq uint64) *version {
-	v := e.head.Load()
-	for v != nil && v.seq > seq {
-		v = v.next.Load()
-	}
-	return v
-}
+// newest returns the newest version. Token held.
+func (e *entry) newest() *version { return e.link.head.Load() }
+
+// show makes v the newest version, for readers that come by the name from now on. Token held.
+func (e *entry) show(v *version) { e.link.head.Store(v) }
 
 // place returns the address of the newest installed image, 0 for a page that was never written.
 func (e *entry) place() logstore.Addr {
@@ -65,12 +61,24 @@ func (e *entry) place() logstore.Addr {
 	return e.disk
 }
 
-// link is one element of a bucket's chain. Links are separate from entries so that a larger bucket array can be
-// built of new links while readers walk the old ones.
+// link is one element of a bucket's chain. A larger bucket array is built of new links while readers walk the old
+// ones, whose heads then no longer change. That is enough for these readers: they registered before the growth, so
+// they use versions that were in the chains by then, and none of those is released before they have ended. A version
+// that a flush has turned into an address since is one of these.
 type link struct {
 	id    logstore.PageID
 	entry *entry
+	head  atomic.Pointer[version] // never nil
 	next  atomic.Pointer[link]
+}
+
+// at returns the version that a reader at seq uses, or nil.
+func (l *link) at(seq uint64) *version {
+	v := l.head.Load()
+	for v != nil && v.seq > seq {
+		v = v.next.Load()
+	}
+	return v
 }
 
 type buckets struct {
@@ -86,20 +94,19 @@ func (b *buckets) head(id logstore.PageID) *atomic.Pointer[link] {
 	return &b.heads[id*0x9E3779B97F4A7C15>>b.shift]
 }
 
-// fresh allocates an entry together with its first version and its link, in adjacent cache lines: looking up a
-// page that has not changed since waits for memory twice, not four times.
+// fresh allocates an entry together with its link and its first version, in adjacent cache lines: looking up a page
+// that has not changed since waits for memory once behind the bucket, not three times.
 type fresh struct {
 	link  link
-	entry entry
 	first version
+	entry entry
 }
 
 // newEntry returns an entry and its first version, which the caller fills in before the entry is published.
 func newEntry(id logstore.PageID) (*entry, *version) {
-	f := &fresh{}
-	f.entry.id = id
-	f.entry.link = &f.link
-	f.entry.head.Store(&f.first)
+	f := &fresh{link: link{id: id}, entry: entry{id: id}}
+	f.link.entry, f.entry.link = &f.entry, &f.link
+	f.link.head.Store(&f.first)
 	return &f.entry, &f.first
 }
 
@@ -121,11 +128,19 @@ func newTable(expected int) *table {
 	return t
 }
 
+// look returns the link of a name, or nil. Any goroutine may call it.
+func (t *table) look(id logstore.PageID) *link {
+	l := t.buckets.Load().head(id).Load()
+	for l != nil && l.id != id {
+		l = l.next.Load()
+	}
+	return l
+}
+
+// find returns the entry of a name, or nil. Token held.
 func (t *table) find(id logstore.PageID) *entry {
-	for l := t.buckets.Load().head(id).Load(); l != nil; l = l.next.Load() {
-		if l.id == id {
-			return l.entry
-		}
+	if l := t.look(id); l != nil {
+		return l.entry
 	}
 	return nil
 }
@@ -136,14 +151,8 @@ func (t *table) insert(e *entry) {
 		t.grow()
 	}
 	h := t.buckets.Load().head(e.id)
-	l := e.link
-	if l == nil {
-		l = &link{}
-	}
-	e.link = nil
-	l.id, l.entry = e.id, e
-	l.next.Store(h.Load())
-	h.Store(l)
+	e.link.next.Store(h.Load())
+	h.Store(e.link)
 }
 
 func (t *table) grow() {
@@ -155,8 +164,10 @@ func (t *table) grow() {
 			h := b.head(l.id)
 			links = append(links, link{id: l.id, entry: l.entry})
 			n := &links[len(links)-1]
+			n.head.Store(l.head.Load())
 			n.next.Store(h.Load())
 			h.Store(n)
+			l.entry.link = n
 		}
 	}
 	t.buckets.Store(b)
@@ -176,12 +187,13 @@ func (t *table) remove(e *entry) {
 	panic("override: removed an entry that is not in the table")
 }
 
-// all calls f for each entry. Entries inserted or removed meanwhile may or may not be visited.
-func (t *table) all(f func(*entry)) {
+// all calls f for each link. Entries inserted or removed meanwhile may or may not be visited. Any goroutine may call
+// it.
+func (t *table) all(f func(*link)) {
 	b := t.buckets.Load()
 	for i := range b.heads {
 		for l := b.heads[i].Load(); l != nil; l = l.next.Load() {
-			f(l.entry)
+			f(l)
 		}
 	}
 }

@@ -30,10 +30,10 @@ func (p *Pages) EncodeTable() []byte {
 	at := len(b)
 	b = le.AppendUint64(b, 0)
 	n := uint64(0)
-	p.table.all(func(e *entry) {
-		if e.disk != 0 {
-			b = le.AppendUint64(b, e.id)
-			b = le.AppendUint64(b, e.disk)
+	p.table.all(func(l *link) {
+		if disk := l.entry.disk; disk != 0 {
+			b = le.AppendUint64(b, l.id)
+			b = le.AppendUint64(b, disk)
 			n++
 		}
 	})

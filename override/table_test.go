@@ -13,7 +13,7 @@ import (
 
 func tableOf(t *table) map[logstore.PageID]*entry {
 	m := map[logstore.PageID]*entry{}
-	t.all(func(e *entry) { m[e.id] = e })
+	t.all(func(l *link) { m[l.id] = l.entry })
 	return m
 }
 
@@ -29,7 +29,7 @@ func TestTableAgainstMap(t *testing.T) {
 			}
 			switch e := want[id]; {
 			case e == nil:
-				e = &entry{id: id}
+				e, _ = newEntry(id)
 				table.insert(e)
 				want[id] = e
 			case r.IntN(3) > 0:
@@ -46,23 +46,61 @@ func TestTableAgainstMap(t *testing.T) {
 
 func TestTableRemoveOfAStranger(t *testing.T) {
 	table := newTable(0)
-	table.insert(&entry{id: 1})
-	require.Panics(t, func() { table.remove(&entry{id: 1}) })
+	known, _ := newEntry(1)
+	table.insert(known)
+	stranger, _ := newEntry(1)
+	require.Panics(t, func() { table.remove(stranger) })
 }
 
 func TestEntryAt(t *testing.T) {
-	e := &entry{id: 5}
+	e, _ := newEntry(5)
 	old := &version{seq: 3}
 	newer := &version{seq: 7}
 	newer.next.Store(old)
-	e.head.Store(newer)
+	e.show(newer)
 	for seq, want := range map[uint64]*version{2: nil, 3: old, 6: old, 7: newer, 9: newer} {
-		require.Same(t, want, e.at(seq), seq)
+		require.Same(t, want, e.link.at(seq), seq)
 	}
 	require.EqualValues(t, 5, e.place())
 	e.disk = 9
 	require.EqualValues(t, 9, e.place())
 	require.Zero(t, (&entry{id: logstore.BornBit | 1}).place())
+}
+
+// A version that comes behind a growth is found by who looks from now on. Who holds the bucket array from before finds
+// the version of that time.
+func TestTableGrowsWithHeads(t *testing.T) {
+	table := newTable(0)
+	var entries []*entry
+	add := func() {
+		e, first := newEntry(1 + logstore.PageID(len(entries)))
+		first.seq = 1
+		table.insert(e)
+		entries = append(entries, e)
+	}
+	for range 1 << minTableLog {
+		add()
+	}
+	before := table.buckets.Load()
+	for i, e := range entries {
+		e.show(&version{seq: 2 + uint64(i%2)})
+	}
+	add()
+	require.NotSame(t, before, table.buckets.Load(), "it did not grow")
+	for i, e := range entries[:1<<minTableLog] {
+		was := e.newest()
+		require.EqualValues(t, 2+i%2, was.seq, "a growth lost a version")
+		next := &version{seq: 9}
+		next.next.Store(was)
+		e.show(next)
+		require.Same(t, next, table.look(e.id).at(9))
+		require.Same(t, was, table.look(e.id).at(8))
+		l := before.head(e.id).Load()
+		for l.id != e.id {
+			l = l.next.Load()
+		}
+		require.Same(t, was, l.at(8))
+	}
 }
 
 // Readers find every entry that stays, while the table grows and others are added and removed.
@@ -85,19 +123,20 @@ func TestTableReaders(t *testing.T) {
 					t.Errorf("entry %d is not found", id)
 					return
 				}
-				table.all(func(e *entry) { _ = e.id })
+				table.all(func(l *link) { _ = l.entry.id })
 			}
 		})
 	}
 	var passing []*entry
 	for round := range rounds {
 		for i := range 20 {
-			e := &entry{id: logstore.BornBit | logstore.PageID(round*20+i)}
+			e, _ := newEntry(logstore.BornBit | logstore.PageID(round*20+i))
 			table.insert(e)
 			passing = append(passing, e)
 		}
 		if n := inserted.Load(); n < stay {
-			table.insert(&entry{id: 1 + logstore.PageID(n)})
+			e, _ := newEntry(1 + logstore.PageID(n))
+			table.insert(e)
 			inserted.Add(1)
 		}
 		for len(passing) > 40 {
