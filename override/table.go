@@ -33,18 +33,18 @@ type version struct {
 // (Installed.mu).
 type entry struct {
 	id      logstore.PageID
-	link    *link                   // in the newest bucket array; once the entry is in the table
-	disk    logstore.Addr           // where the table on disk leads; 0: to the name itself, or nowhere for a born name
-	epoch   uint64                  // epoch in which the page became dirty: see dirtyPages
-	dirty   int32                   // index in dirtyPages.pages, plus 1; 0: clean
-	gain    int32                   // for a dirty page that may be left behind: how many records it has more than its image on disk
-	must    bool                    // the next flush has to write it
-	born    bool                    // counts in dirtyPages.born
-	flying  bool                    // the flush in flight writes it for the first time
-	family  *family                 // pages with which this one is written or left behind; nil if it may be written alone
-	heads   atomic.Bool             // it is the parent of its family; any goroutine reads it
-	folding bool                    // a fold in progress has met it; a second name of the same parent that leads here is damage
-	lent    logstore.Addr           // until the page has a place: place of the page that it was renamed from, where versions may have cells in the image
+	link    *link         // in the newest bucket array; once the entry is in the table
+	disk    logstore.Addr // where the table on disk leads; 0: to the name itself, or nowhere for a born name
+	epoch   uint64        // epoch in which the page became dirty: see dirtyPages
+	dirty   int32         // index in dirtyPages.pages, plus 1; 0: clean
+	gain    int32         // for a dirty page that may be left behind: how many records it has more than its image on disk
+	must    bool          // the next flush has to write it
+	born    bool          // counts in dirtyPages.born
+	flying  bool          // the flush in flight writes it for the first time
+	family  *family       // pages with which this one is written or left behind; nil if it may be written alone
+	heads   atomic.Bool   // it is the parent of its family; any goroutine reads it
+	folding bool          // a fold in progress has met it; a second name of the same parent that leads here is damage
+	lent    logstore.Addr // until the page has a place: place of the page that it was renamed from, where versions may have cells in the image
 }
 
 // newest returns the newest version. Token held.
