@@ -81,10 +81,13 @@ func (w *workload) drawRecords() {
 
 func (w *workload) String() string { return fmt.Sprintf("%.0f %% GET, %s", 100*w.reads, w.draw.name()) }
 
-func workloads(records int) (list []workload) {
+// workloads returns those whose names contain rows.
+func workloads(records int, rows string) (list []workload) {
 	for _, d := range []draw{newScrambled(records), uniform{records}} {
 		for _, reads := range []float64{0.5, 0.9, 1} {
-			list = append(list, workload{reads: reads, draw: d})
+			if w := (workload{reads: reads, draw: d}); strings.Contains(w.String(), rows) {
+				list = append(list, w)
+			}
 		}
 	}
 	return list
@@ -349,7 +352,7 @@ type cellOf struct {
 
 // measure measures a figure.
 func (b *hydraBench) measure(f *figure) ([][]cellOf, error) {
-	list := workloads(b.s.records)
+	list := workloads(b.s.records, b.s.rows)
 	table := make([][]cellOf, len(list))
 	for i := range list {
 		list[i].drawRecords()
@@ -444,7 +447,7 @@ func (b *hydraBench) write(f *figure, table [][]cellOf) error {
 	out.WriteString(rule + "\n")
 	plotted := section{name: f.name, systems: f.rivals, base: f.base}
 	bars := make([][]measured, len(table))
-	for r, w := range workloads(b.s.records) {
+	for r, w := range workloads(b.s.records, b.s.rows) {
 		plotted.rows = append(plotted.rows, w.String())
 		for i, name := range f.rivals {
 			c := &table[r][i]

@@ -46,6 +46,7 @@ type settings struct {
 	records    int
 	value      int
 	only       string
+	rows       string
 	hides      bool
 }
 
@@ -62,6 +63,7 @@ func run() (err error) {
 	flag.IntVar(&s.records, "records", 1000, "records, as in the paper")
 	flag.IntVar(&s.value, "value", 1024, "bytes of a value, as in the paper")
 	flag.StringVar(&s.only, "only", "", "sections whose names contain this")
+	flag.StringVar(&s.rows, "rows", "", "with -hydra: rows whose names contain this, as in \"50 % GET, zipfian\"")
 	flag.BoolVar(&s.hides, "hides", false, "slots are invalid while a version of their key is prepared, as the paper has them; for a comparison with a run without")
 	flag.Parse()
 	switch {
