@@ -11,21 +11,23 @@ import (
 //   - The bound of the file rises at once by what readers hold. Otherwise commits wait when the file reaches its
 //     bound: each round of background work finds that readers hold the room, and raises the bound by a step. A commit
 //     may pass the bound in 8 ms, so four writers waited up to 35 ms each, twice in a backup of 0.3 s.
-//   - Segments that readers hold are not thinned while the backup is young. Some hundred holes a second made commits
-//     wait for the file system, and the segments come back whole when the backup ends.
+//   - Nothing is given back to the file system while the backup is young. Some hundred holes a second in segments that
+//     readers hold made commits wait for the file system, and the segments come back whole when the backup ends. Free
+//     segments were given back and soon taken again, which takes a sync and zeros: 35 times and 47 MiB of zeros in 3 s of
+//     backups of 40 MB, one after the other; now 4 times and 15.
 //
 // Invariants:
 //
 //  1. The raise stays when the backup ends, and is taken back as any other: what the backup has held can be used only
 //     two checkpoints later.
-//  2. A file that is not thinned takes at most as much more as it took when the backup began, because segments written
-//     since then are held by nobody. A backup that is older than thinAfter has segments thinned.
+//  2. A file of which nothing is given back takes at most as much more as it took when the backup began, because segments written
+//     since then are held by nobody. Beside a backup that is older than thinAfter, space is given back.
 type backups struct {
 	count atomic.Int32
 	since atomic.Int64 // when the oldest began, or an earlier one that it has met; ns since 1970
 }
 
-// thinAfter is the age from which on a backup has segments thinned. Larger: a backup to a slow place holds more of the
+// thinAfter is the age of a backup from which on space is given back. Larger: a backup to a slow place holds more of the
 // file for longer. Smaller: more backups make commits wait for the file system. A database of 1 GB takes a backup of
 // 10 s beside writers.
 const thinAfter = 10 * time.Second

@@ -54,3 +54,30 @@ func TestBoundGivesWayToBackups(t *testing.T) {
 		return raised == 0 && e.store.SpaceStats().FileBytes <= boundFactor*records*size+boundExtra
 	}, time.Minute, time.Millisecond)
 }
+
+// TestNothingIsGivenBackBesideABackup: while a backup is young, no space is given back to the file system, which the
+// file would have to take again for what the backup holds; afterwards it is.
+func TestNothingIsGivenBackBesideABackup(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	for i := range 4000 {
+		require.NoError(t, e.WriteOne(binary.BigEndian.AppendUint64(nil, uint64(i)), make([]byte, 4000), false))
+	}
+	require.NoError(t, e.Checkpoint())
+	for i := range 4000 {
+		require.NoError(t, e.WriteOne(binary.BigEndian.AppendUint64(nil, uint64(i)), nil, true))
+	}
+	bytes := func() int64 {
+		for range 3 {
+			require.NoError(t, e.Checkpoint())
+		}
+		return e.store.SpaceStats().FileBytes
+	}
+	end := BeginBackup(e)
+	before := e.store.SpaceStats().FileBytes
+	require.GreaterOrEqual(t, bytes(), before)
+	e.pressure.crowd.backups.since.Add(-int64(thinAfter)) // it is not young any more
+	old := bytes()
+	require.Less(t, old, before)
+	end()
+	require.LessOrEqual(t, bytes(), old)
+}

@@ -93,15 +93,16 @@ func (k *checkpointer) trim() {
 func (k *checkpointer) trimFrom(least int) {
 	t := &k.turn
 	t.at = time.Now()
+	if k.pressure.crowd.backups.young() {
+		return
+	}
 	spare := k.spare()
 	// Beyond the bound, as after deletes, no free space is kept.
 	if s, bound := k.store.SpaceStats(), k.store.Bound(); bound > 0 && s.FileBytes > bound {
 		spare, least = max(0, min(spare, (s.FreeBytes-(s.FileBytes-bound))/logstore.PageSize)), 1
 	}
 	k.store.Condemn(spare, least)
-	if !k.pressure.crowd.backups.young() {
-		k.store.Thin()
-	}
+	k.store.Thin()
 	for more := true; more; k.pace() {
 		var err error
 		if more, err = k.store.GiveBack(); err != nil {
@@ -156,8 +157,9 @@ func (k *checkpointer) cutDue() bool {
 	return k.pressure.unwrittenBytes()*cutGain <= old && k.worthIt(k.trimGain()+old)
 }
 
+// trimmedLately reports whether space was given back just now, or is not given back for the sake of a backup.
 func (k *checkpointer) trimmedLately() bool {
-	return time.Since(k.turn.at) < trimPause && !k.opts.Manual
+	return time.Since(k.turn.at) < trimPause && !k.opts.Manual || k.pressure.crowd.backups.young()
 }
 
 // trimGain returns the bytes that only wait for checkpoints.
