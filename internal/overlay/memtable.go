@@ -14,8 +14,8 @@ import (
 //
 // Invariants:
 //
-//  1. An entry is complete before its index word is stored, and does not change until Reset. So a reader that finds
-//     a word finds a complete entry.
+//  1. An entry is complete, and its tag is marked, before its index word is stored, and it does not change until
+//     Reset. So a reader that finds a word finds a complete entry.
 //  2. Entries are in the order of their Seqs. The index leads to the newest entry of a key, and prev leads from an
 //     entry to the previous one of the same key. A reader at an older Seq follows prev past the newer entries.
 //  3. To grow the index, the leader fills a larger one and publishes it. The old index stays unchanged for the
@@ -23,9 +23,9 @@ import (
 //  4. Reset may be called only when no registered reader has a view with the table.
 type Memtable struct {
 	chunks atomic.Pointer[[]*chunk]
-	index  atomic.Pointer[[]atomic.Uint64] // a power of two of words: tag << 32 | 1 + number of an entry; 0 is free
-	shown  atomic.Uint32                   // entries that readers may access by number: whole batches
-	order  atomic.Pointer[order]           // sorted keys of the first entries; made by readers
+	index  atomic.Pointer[index]
+	shown  atomic.Uint32         // entries that readers may access by number: whole batches
+	order  atomic.Pointer[order] // sorted keys of the first entries; made by readers
 
 	// The fields below belong to the leader.
 	Copies writeset.Arena // redo records of small batches, which hold the keys and values of their entries
@@ -43,6 +43,43 @@ type entry struct {
 	tag  uint32 // lower half of the hash of the key
 }
 
+// index finds the newest entry of a key by the key's tag.
+type index struct {
+	words []atomic.Uint64 // a power of two: tag << 32 | 1 + number of an entry; 0 is free
+	// marks has a bit for each tag in words, wordMarks bits for each word; nil if words are so few that they are in a
+	// near cache themselves. Most lookups are of keys that the table does not have. Lookups right behind a load of 1 M
+	// records, in two tables with 290,000 of them: 1.75 to 1.95 M/s.
+	marks []atomic.Uint64
+}
+
+const wordMarks = 4
+
+// markedWords is the least number of words with marks; they take 2 MiB, and fewer are in a near cache. With marks an
+// insertion takes 22 ns instead of 19.
+var markedWords = 1 << 18
+
+func newIndex(words int) *index {
+	x := &index{words: make([]atomic.Uint64, words)}
+	if words >= markedWords {
+		x.marks = make([]atomic.Uint64, words*wordMarks/64)
+	}
+	return x
+}
+
+// marksOf returns the word of marks that has the bit of a tag.
+func (x *index) marksOf(tag uint32) *atomic.Uint64 { return &x.marks[tag>>6&uint32(len(x.marks)-1)] }
+
+// has reports whether the table may have a key with the tag.
+func (x *index) has(tag uint32) bool {
+	return x.marksOf(tag).Load()>>(tag&63)&1 != 0
+}
+
+// mark comes before the tag is stored in words. Only the leader calls it.
+func (x *index) mark(tag uint32) {
+	m := x.marksOf(tag)
+	m.Store(m.Load() | 1<<(tag&63))
+}
+
 const (
 	chunkEntries = 256     // entries of 80 bytes: a table that has any takes at least 20 KiB
 	leastWords   = 64      // words of the smallest index
@@ -53,13 +90,13 @@ type chunk [chunkEntries]entry
 
 // EntryBytes is the most memory that an entry takes, with its part of the index and of the order, but without key
 // and value.
-const EntryBytes = 80 + 4*8 + 16
+const EntryBytes = 80 + 4*8 + 4*wordMarks/8 + 16
 
 // NewMemtable returns an empty table.
 func NewMemtable() *Memtable {
 	m := &Memtable{ascend: true}
-	index, chunks := make([]atomic.Uint64, leastWords), []*chunk(nil)
-	m.index.Store(&index)
+	chunks := []*chunk(nil)
+	m.index.Store(newIndex(leastWords))
 	m.chunks.Store(&chunks)
 	return m
 }
@@ -80,7 +117,11 @@ func (m *Memtable) Insert(op *btree.Op, hash, seq uint64) (before *btree.Op, num
 		m.ascend = bytes.Compare(m.at(i-1).op.Key, op.Key) < 0
 	}
 	m.n, m.bytes = i+1, m.bytes+int64(len(op.Key)+len(op.Value))
-	words := *m.index.Load()
+	x := m.index.Load()
+	if x.marks != nil {
+		x.mark(e.tag)
+	}
+	words := x.words
 	mask := uint32(len(words) - 1)
 	for at := e.tag & mask; ; at = (at + 1) & mask {
 		word := words[at].Load()
@@ -106,7 +147,7 @@ func (m *Memtable) grow(i uint32) {
 		more := append(chunks, new(chunk)) // appends behind the part that readers of the old slice header look at
 		m.chunks.Store(&more)
 	}
-	if size := len(*m.index.Load()); 2*(m.keys+chunkEntries) > size {
+	if size := len(m.index.Load().words); 2*(m.keys+chunkEntries) > size {
 		if size < fastGrowth {
 			size *= 2
 		}
@@ -116,7 +157,7 @@ func (m *Memtable) grow(i uint32) {
 
 // Reserve makes the index large enough for the given number of keys. Only the leader calls it.
 func (m *Memtable) Reserve(keys int) {
-	words := *m.index.Load()
+	words := m.index.Load().words
 	size := len(words)
 	for size < 2*keys {
 		size *= 2
@@ -124,12 +165,16 @@ func (m *Memtable) Reserve(keys int) {
 	if size == len(words) {
 		return
 	}
-	larger := make([]atomic.Uint64, size)
+	x := newIndex(size)
+	larger := x.words
 	mask := uint32(size - 1)
 	for j := range words {
 		word := words[j].Load()
 		if word == 0 {
 			continue
+		}
+		if x.marks != nil {
+			x.mark(uint32(word >> 32))
 		}
 		at := uint32(word>>32) & mask
 		for larger[at].Load() != 0 {
@@ -137,7 +182,7 @@ func (m *Memtable) Reserve(keys int) {
 		}
 		larger[at].Store(word)
 	}
-	m.index.Store(&larger)
+	m.index.Store(x)
 }
 
 // Show lets readers access all entries by number. It must be called before the watermark moves to their Seq.
@@ -145,7 +190,11 @@ func (m *Memtable) Show() { m.shown.Store(m.n) }
 
 // find returns the newest entry of a key with a Seq in (after, upto], nil if there is none.
 func (m *Memtable) find(key []byte, tag uint32, after, upto uint64) *entry {
-	words := *m.index.Load()
+	x := m.index.Load()
+	if x.marks != nil && !x.has(tag) {
+		return nil
+	}
+	words := x.words
 	mask := uint32(len(words) - 1)
 	for at := tag & mask; ; at = (at + 1) & mask {
 		word := words[at].Load()
@@ -218,20 +267,21 @@ func (m *Memtable) upto(n uint32, seq uint64) uint32 {
 // Reset empties the table. It keeps the memory, unless that is far more than the entries needed. Nobody may read
 // the table any more.
 func (m *Memtable) Reset() {
-	chunks, words := *m.chunks.Load(), *m.index.Load()
+	chunks, x := *m.chunks.Load(), m.index.Load()
+	words := x.words
 	used := int(m.n+chunkEntries-1) / chunkEntries
 	if len(chunks) > 4*used+4 { // as when small batches follow a load
 		kept := chunks[: used+1 : used+1]
 		m.chunks.Store(&kept)
 	}
 	if len(words) > 16*m.keys && len(words) > 64*leastWords {
-		words = make([]atomic.Uint64, leastWords)
-		m.index.Store(&words)
+		m.index.Store(newIndex(leastWords))
 	} else if len(words) > 8*m.keys {
 		m.clearWords(words)
 	} else {
 		clear(words) // without atomic stores, since nobody reads them: these take ten times as long
 	}
+	clear(x.marks)
 	for _, c := range chunks[:used] {
 		clear(c[:])
 	}

@@ -69,7 +69,45 @@ func TestViewModel(t *testing.T) {
 		seeds = 20
 	}
 	for seed := range seeds {
+		restore := marking(seed%2 == 1)
 		model(t, rand.New(rand.NewPCG(uint64(seed), 7)))
+		restore()
+	}
+}
+
+// marking gives small indexes marks, or none, until restore is called.
+func marking(small bool) (restore func()) {
+	was := markedWords
+	if markedWords = 1 << 30; small {
+		markedWords = leastWords
+	}
+	return func() { markedWords = was }
+}
+
+// TestMarks: a table finds its keys while its index grows, knows of most other keys without looking into the words
+// that it does not have them, and of all once it is emptied.
+func TestMarks(t *testing.T) {
+	defer marking(true)()
+	m := NewMemtable()
+	v := &View{Tables: []*Memtable{m}}
+	key := func(i int) []byte { return fmt.Appendf(nil, "key %d", i) }
+	const n = 3000
+	for i := range n {
+		insert(m, string(key(i)), "", false, uint64(i+1))
+	}
+	m.Show()
+	marked := func(i int) bool { return m.index.Load().has(uint32(writeset.HashKey(key(i)))) }
+	others := 0
+	for i := range n {
+		require.NotNil(t, v.Find(key(i), n), "%d of %d", i, n)
+		if marked(n + i) {
+			others++
+		}
+	}
+	require.Less(t, others, n/4)
+	m.Reset()
+	for i := range n {
+		require.False(t, marked(i))
 	}
 }
 
@@ -261,6 +299,7 @@ func (r *modelReader) check(t *testing.T, rng *rand.Rand, key func() string) {
 // and nothing newer.
 func TestTableReadersBesideInserts(t *testing.T) {
 	const batches, keys = 20_000, 500
+	defer marking(true)()
 	m := NewMemtable()
 	v := &View{Tables: []*Memtable{m}}
 	var applied atomic.Uint64
