@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -18,11 +19,11 @@ import (
 //  1. No commit waits that fits into what the bound leaves: see logstore/space/bound.go.
 //  2. A waiting commit has no lock, no reserved pages and no place in the commit list. It gives up its snapshot
 //     meanwhile, unless it depends on what it has read.
-//  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a
-//     boundStep-th of the file. The raise is taken back when the file is a step below its bound. So neither readers
-//     that hold dead pages, nor trees whose leaves are nearly empty, stop anybody. During a backup the bound is raised
-//     without a round, by what readers hold and a step more, and again as soon as a commit reaches it: see
-//     backups.go.
+//  3. Each round of background work for room lets a commit go on: it finds or makes room, or raises the bound by a
+//     boundStep-th of the file. A round that found room when it began does not raise it: whoever has taken that room
+//     goes on. The raise is taken back when the file is a step below its bound. So neither readers that hold dead
+//     pages, nor trees whose leaves are nearly empty, stop anybody. During a backup the bound is raised without a
+//     round, by what readers hold and a step more, and again as soon as a commit reaches it: see backups.go.
 //  4. A round may take seconds, for example when deletes have lowered the bound. Meanwhile commits pass the bound at
 //     boundRate in all, and none waits longer than boundWait.
 //  5. Room that commits give back, and what the bound rises by, goes to the waiting commits in order: see line.go.
@@ -35,8 +36,13 @@ const (
 	// which nothing was reserved. Smaller: with 1 MiB the file exceeded twice its records and 32 MiB by 4 MiB.
 	// Larger: the redo limit of small files is smaller.
 	boundSpare = 6 << 20
-	boundClean = 4 << 20 // bytes that cleaning may take of boundSpare
-	boundGain  = 32
+	// boundSpareTree: commits leave a 16th of what leaves hold, too: the parts of a round follow one another, and
+	// several of them write before the old pages of the first one are free. Without it, 200 MB that were loaded in
+	// random order exceeded twice their size and 32 MiB by 5 %. Not in a new file: its first flush would come earlier,
+	// and a load of up to 60 MB would no longer write each record once.
+	boundSpareTree = 16
+	boundClean     = 4 << 20 // bytes that cleaning may take of boundSpare
+	boundGain      = 32
 	// boundEmpty: an eighth of the bound is cleaned at once. The flush, the folds and the two checkpoints take about
 	// a MiB however much was cleaned. When two segments were cleaned per round, a round gained nothing with four
 	// writers that commit pages, and the bound was raised to 100 MiB for 10 MB of records.
@@ -66,6 +72,7 @@ type crowd struct {
 	asked   atomic.Int64 // pages that a commit asks for which has begun to wait since the last round; 0: none has
 	bound   atomic.Int64 // bytes; written by the token holder
 	raised  int64        // bytes that are allowed above the bound; guarded by the token
+	past    int64        // by how much the file may be past its bound already when it is cleaned; guarded by checkpoints.mu
 	backups backups
 	passing atomic.Int64 // when the last of the waiting commits may pass the bound, in ns since 1970
 }
@@ -111,7 +118,7 @@ func (p *pressure) boundBytes(s logstore.SpaceStats) int64 {
 	}
 	payload += fresh
 	payload += max(0, s.LiveBytes-s.LoggedBytes-payload*treeFactor/2)
-	return boundFactor*(payload+logged) + boundExtra - boundSpare - s.LoggedBytes/boundSpared
+	return boundFactor*(payload+logged) + boundExtra - boundSpare - payload/boundSpareTree - s.LoggedBytes/boundSpared
 }
 
 // awaitBound reserves pages for a commit that would make the file exceed its bound, when there is room for them, or
@@ -169,12 +176,12 @@ func (p *pressure) callNext() {
 
 // makeWay makes room for commits that have asked for the given number of pages. The caller holds checkpoints.mu.
 func (m *maintenance) makeWay(pages int64) (err error) {
-	before := m.marks.committed.Load()
+	before, tried := m.marks.committed.Load(), false
 	defer func() {
 		if lerr := m.log.withLog(func() error {
 			m.pressure.noteBound()
 			step := m.store.SpaceStats().FileBytes / boundStep
-			if !m.pressure.roomy(pages) && m.marks.committed.Load() == before {
+			if !m.pressure.roomy(pages) && m.marks.committed.Load() == before && tried {
 				m.pressure.crowd.raised += step
 			} else if m.pressure.roomy(pages) {
 				m.pressure.crowd.raised = max(0, m.pressure.crowd.raised-step/boundLower)
@@ -201,6 +208,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	if m.pressure.roomy(pages) {
 		return nil
 	}
+	tried = true
 	for range mostParts {
 		n, err := m.flusher.parts()
 		if err != nil {
@@ -220,10 +228,14 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 			return err
 		}
 	}
-	// If it does not fit, a flush of all would make the file grow by everything dirty.
-	if fits, err := m.pressure.allFitsNow(); err != nil || !fits || m.pressure.roomy(pages) {
+	// If it does not fit, a flush of all would make the file grow by everything dirty. If that is little, cleaning
+	// gains more than it takes, and a file that is past its bound would not be cleaned otherwise.
+	fits, past, err := m.pressure.allFitsNow()
+	if err != nil || !fits || m.pressure.roomy(pages) {
 		return err
 	}
+	m.pressure.crowd.past = past
+	defer func() { m.pressure.crowd.past = 0 }()
 	if err := m.cleaner.cleanFor(pages); err != nil {
 		return err
 	}
@@ -243,10 +255,10 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	return m.checkpoints.checkpointTwice()
 }
 
-// reserveWithin finds room for what background work moves to make room. It may exceed the bound by no more than is
-// spared for that.
+// reserveWithin finds room for what background work moves to make room. It may exceed the bound, or what makeWay has
+// found the file to take, by no more than is spared for that. The caller holds checkpoints.mu.
 func (p *pressure) reserveWithin(extra int64) error {
-	return p.reservePast(0, extra)
+	return p.reservePast(p.crowd.past, extra)
 }
 
 // reserveAtRest is reserveWithin while nobody commits: what the file exceeds its bound by, as after large deletes or
@@ -265,12 +277,16 @@ func (p *pressure) reservePast(more, extra int64) error {
 	return err
 }
 
-func (p *pressure) allFitsNow() (fits bool, err error) {
+// allFitsNow reports whether makeWay should flush everything dirty: because that fits, or because it is little. In the
+// second case past is by how much the file is past its bound already.
+func (p *pressure) allFitsNow() (fits bool, past int64, err error) {
 	err = p.tree.withTree(func() error {
-		fits = p.allFits()
+		if fits = p.allFits(); !fits && p.tree.sizes().dirty <= boundClean {
+			fits, past = true, max(0, p.store.SpaceStats().FileBytes-p.store.Bound())
+		}
 		return p.Failed()
 	})
-	return fits, err
+	return fits, past, err
 }
 
 // cleanFor empties segments of which at most half is live, the emptiest first, until the pages that makeWay needs
@@ -278,7 +294,11 @@ func (p *pressure) allFitsNow() (fits bool, err error) {
 func (c *cleaner) cleanFor(pages int64) error {
 	victims, _ := c.store.Victims(c.flusher.stuck, false)
 	n, moved, gain := 0, int64(0), int64(0)
-	for want := pages + c.store.Bound()/boundEmpty/logstore.PageSize; n < len(victims) && gain < want && victims[n].Live*2 <= int64(c.store.SegmentPages()); n++ {
+	want, most := pages+c.store.Bound()/boundEmpty/logstore.PageSize, int64(math.MaxInt64)
+	if c.pressure.crowd.past > 0 {
+		most = boundClean / logstore.PageSize
+	}
+	for ; n < len(victims) && gain < want && moved+victims[n].Live <= most && victims[n].Live*2 <= int64(c.store.SegmentPages()); n++ {
 		moved += victims[n].Live
 		gain += int64(c.store.SegmentPages()) - victims[n].Live
 	}

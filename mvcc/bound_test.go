@@ -132,6 +132,39 @@ func TestRoundsRaiseTheBound(t *testing.T) {
 	require.Less(t, bound, e.store.Bound())
 }
 
+// TestRoundsCleanPastTheBound: a round for room cleans a file also if that is past its bound by more than cleaning may
+// take of what is spared. It had done nothing then but raise the bound.
+func TestRoundsCleanPastTheBound(t *testing.T) {
+	inTurn(t)
+	e := pastItsBound(t)
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	e.opts.Manual = false
+	require.NoError(t, e.tree.withMerged(func() error { e.pressure.noteBound(); return nil }))
+	dead := func() int64 {
+		_, dead := e.store.Victims(e.flusher.stuck, false)
+		return dead * logstore.PageSize
+	}
+	before := dead()
+	require.Greater(t, e.store.SpaceStats().FileBytes, e.store.Bound()+2*boundClean)
+	require.NoError(t, e.maintenance.makeWay(1))
+	require.Less(t, dead(), before-boundClean)
+}
+
+// TestRoundsThatFindRoom: a round that finds room, which others take before it ends, does not raise the bound.
+func TestRoundsThatFindRoom(t *testing.T) {
+	inTurn(t)
+	e := pastItsBound(t)
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	e.opts.Manual = false
+	e.store.SetBound(1 << 40) // as if what fills the file came only then
+	require.True(t, e.pressure.roomy(1))
+	require.NoError(t, e.maintenance.makeWay(1))
+	require.False(t, e.pressure.roomy(1))
+	require.Zero(t, e.pressure.crowd.raised)
+}
+
 // TestBoundIsPassedInTime: if deletes have lowered the bound and background work takes long, commits go on, a few at
 // a time.
 func TestBoundIsPassedInTime(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // A database that nobody writes to comes to rest: its redo, its free space for the next turn of flushes, and its dead
 // pages are of no use to it. When nobody has committed for idlePause, background work
 //
-//   - flushes everything dirty, so that redo starts anew;
+//   - flushes everything dirty, in parts if that is much, so that redo starts anew;
 //   - fills leaves up if they are poorly filled, as random puts or deletes leave them, in steps as Compact does;
 //   - cleans the emptiest segments, restMoved bytes per turn, until the dead bytes are at most a restDead-th of the
 //     live ones;
@@ -103,7 +103,7 @@ func (m *maintenance) fillUp() (err error) {
 	r, c := &m.idle, &compaction{m: m}
 	defer func() { r.filled = r.filled || err != nil }()
 	if r.filling == nil { // what is dead by now is room for what moves
-		if err := m.flusher.beginAnew(); err != nil {
+		if err := m.flusher.flushAndCheckpoint(); err != nil {
 			return err
 		}
 	}
@@ -163,7 +163,7 @@ func (m *maintenance) rest() error {
 		}
 		m.store.ForgoZeros()
 	}()
-	if err := m.flusher.beginAnew(); err != nil {
+	if err := m.flusher.flushAndCheckpoint(); err != nil {
 		return err
 	}
 	victims, dead := m.store.Victims(m.flusher.stuck, true)

@@ -191,9 +191,8 @@ func TestRestGoesOn(t *testing.T) {
 	require.Less(t, e.ownBytes(), e.store.SpaceStats().LiveBytes*5/4)
 }
 
-// A file beyond its bound, as after deletes, is cleaned when nobody commits.
-func TestRestPastTheBound(t *testing.T) {
-	inTurn(t)
+// pastItsBound returns an engine whose file is past its bound, as after deletes: one block of eight in each segment lives.
+func pastItsBound(t *testing.T) *Engine {
 	const records, block = 48_000, 8
 	e := newEngine(t, Options{Manual: true, Thresholds: Thresholds{KeepInline: true}})
 	each := func(do func(tx *Tx, i int) error) {
@@ -214,6 +213,13 @@ func TestRestPastTheBound(t *testing.T) {
 		}
 		return tx.Delete(key(i))
 	})
+	return e
+}
+
+// A file beyond its bound, as after deletes, is cleaned when nobody commits.
+func TestRestPastTheBound(t *testing.T) {
+	inTurn(t)
+	e := pastItsBound(t)
 	due := resting(t, e)
 	require.True(t, due())
 	require.Greater(t, e.ownBytes(), e.store.Bound()+boundClean)
@@ -223,4 +229,37 @@ func TestRestPastTheBound(t *testing.T) {
 	}
 	s := e.store.SpaceStats()
 	require.Less(t, s.FileBytes, s.LiveBytes*3/2+2<<20)
+}
+
+// TestRestFlushesInParts: what a load has left dirty is not written all at once when commits end. The file would grow
+// by all of it: 200 MB that were loaded in random order took 704 MiB then.
+func TestRestFlushesInParts(t *testing.T) {
+	inTurn(t)
+	const records = 60_000
+	most, e := int64(0), (*Engine)(nil)
+	e = newEngine(t, Options{Manual: true, Store: logstore.Options{SegmentPages: 32}, RedoLimit: 64 << 20, Thresholds: Thresholds{PartBytes: 256 << 10}, Step: func(StepPoint) {
+		if e != nil {
+			most = max(most, e.store.SpaceStats().FileBytes)
+		}
+	}})
+	for turn := range 2 {
+		for i := 0; i < records; i += 1000 {
+			tx := begin(t, e, TxOptions{})
+			for j := range 1000 {
+				require.NoError(t, tx.Put(binary.BigEndian.AppendUint64(nil, uint64(i+j)), make([]byte, 100)))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		if turn == 0 {
+			require.NoError(t, e.Checkpoint())
+		}
+	}
+	due := resting(t, e)
+	require.True(t, due())
+	dirty := e.pages.DirtyBytes()
+	require.Greater(t, dirty, e.store.SpaceStats().LiveBytes/2)
+	most = 0
+	before := e.store.SpaceStats().FileBytes
+	require.NoError(t, e.maintenance.rest())
+	require.Less(t, most, before+dirty)
 }
