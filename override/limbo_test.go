@@ -81,6 +81,48 @@ func TestShortReadersBesideAReaderOfMuch(t *testing.T) {
 	s.must(s.settle())
 }
 
+// What readers that have gone have held is freed in parts, so that commits do not wait for long; or at once if that is
+// asked for.
+func TestHeldIsFreedInParts(t *testing.T) {
+	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 1000 }}
+	for i := range 400 { // more than a hundred leaves
+		records.keys = append(records.keys, fmt.Appendf(nil, "key %04d", i))
+	}
+	for _, atOnce := range []bool{false, true} {
+		s := startScript(t, records, false)
+		l := &s.p.limbo
+		var readers []*modelReader
+		for range 30 {
+			s.put(span(0, len(records.keys))...)
+			s.must(s.reclaim())
+			readers = append(readers, s.reader())
+		}
+		s.put(span(0, len(records.keys))...)
+		s.must(s.reclaim())
+		held := l.holds()
+		require.Greater(t, held, 3*heldPart)
+		first := readers[0]
+		for _, r := range readers[1:] {
+			r.slot.Release()
+		}
+		for calls := 0; l.next == 0; calls++ {
+			require.Less(t, calls, held/heldPass+2)
+			l.Reclaim(s.view)
+			require.GreaterOrEqual(t, l.holds(), held-heldPart)
+		}
+		first.slot.Release() // its own have been looked at
+		if atOnce {
+			l.ReclaimAll(s.view)
+		}
+		for calls := 0; l.size() > 0; calls++ {
+			require.False(t, atOnce)
+			require.Less(t, calls, 2*held/heldPart+heldPart/heldPass)
+			l.Reclaim(s.view)
+		}
+		s.must(s.settle())
+	}
+}
+
 // With no reader, memory of versions that a flush has written is freed at once, even if the watermark does not
 // move.
 func TestFlushGivesMemoryBack(t *testing.T) {
