@@ -60,8 +60,9 @@ const (
 	heldShare = 8
 	heldSlack = 32
 	// heldPart is how many remnants one Reclaim looks at in a pass over held, besides two for each that it has added, so
-	// that the pass ends: some 0.2 ms, for which commits wait. With whole passes they waited 1 to 3.5 ms when a backup ended, four writers of 10,000 commits a second each.
-	// Smaller: what readers that have gone have held stays for longer.
+	// that the pass ends: some 0.2 ms, for which commits wait. With whole passes they waited 1 to 3.5 ms when a backup
+	// ended, beside which four writers had made 10,000 commits a second each. Smaller: what readers that have gone have
+	// held stays for longer.
 	heldPart = 1 << 10
 	heldPass = 64 // remnants: a pass over held comes at the latest after held/heldPass calls of Reclaim, once any reader has gone
 )
