@@ -118,9 +118,7 @@ func (m *maintenance) run() {
 		case <-m.quit:
 			return
 		case <-m.wake:
-			m.checkpoints.growAhead()
-			if !m.due.Load() {
-				m.zeroAhead()
+			if !m.woken() {
 				continue
 			}
 		case <-aging:
@@ -141,6 +139,16 @@ func (m *maintenance) run() {
 			return
 		}
 	}
+}
+
+// woken does what the goroutine was woken for, but for housekeeping, and reports whether that is due.
+func (m *maintenance) woken() (housekeeping bool) {
+	m.checkpoints.growAhead()
+	if m.due.Load() {
+		return true
+	}
+	m.zeroAhead()
+	return false
 }
 
 // zeroAhead fills the log's next segments with zeros if that is due. It needs no housekeeping before it: that merges
