@@ -19,9 +19,23 @@ func TestFullOverwriteLogged(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine, 15 times as long here")
 	}
+	overwriteFull(t, 4<<20, 300, 1500)
+}
+
+// TestFullOverwriteRuns: the same for values of more than half a page, of which each has pages of its own, in a file of
+// 16 MiB. In files of 8 MiB and less such values find no room, as each page that moves makes a leaf dirty.
+func TestFullOverwriteRuns(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine, 15 times as long here")
+	}
+	overwriteFull(t, 16<<20, 3000, 2000)
+}
+
+// overwriteFull fills a file of the given size with values of the given size, and overwrites as many as told, at random.
+func overwriteFull(t *testing.T, limit int64, size, overwrites int) {
 	opts := (&Options{}).engine()
-	opts.Manual, opts.Store.ChunkPages, opts.Store.MaxFileSize = true, 1<<10, 4<<20
-	f := &fullFile{t: t, rng: rand.New(rand.NewPCG(1, 1)), mem: vfs.NewMem(0), opts: opts, size: 300}
+	opts.Manual, opts.Store.ChunkPages, opts.Store.MaxFileSize = true, 1<<10, limit
+	f := &fullFile{t: t, rng: rand.New(rand.NewPCG(1, 1)), mem: vfs.NewMem(0), opts: opts, size: size}
 	defer func() { f.mem.Release() }()
 	f.open()
 	defer f.close()
@@ -45,7 +59,7 @@ func TestFullOverwriteLogged(t *testing.T) {
 		}
 	}
 	t.Logf("%d records", len(f.keys))
-	for n := range 1500 {
+	for n := range overwrites {
 		i := f.keys[f.rng.IntN(len(f.keys))]
 		require.NoError(t, f.commit(func(tx *Tx) error { return tx.Put(f.key(i), make([]byte, f.size)) }), "overwrite %d", n)
 	}
