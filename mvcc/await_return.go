@@ -20,7 +20,12 @@ import (
 //     is missed. Longer: the commits that were pushed wait longer for others that do not come.
 //   - It takes no longer than a sync: nobody can gain more than that.
 //   - If other goroutines keep the processors busy, a yield returns late, and was the last one.
-const returnPatience = 20 * time.Microsecond
+//   - If the clock stands still for stillYields yields, nobody waits for it: the clock of a test's bubble moves only
+//     while all goroutines wait, and there the wait beside a commit that wants the token had no end.
+const (
+	returnPatience = 20 * time.Microsecond
+	stillYields    = 1000
+)
 
 // spins is how often a leader yields at least: with it, Buffered commits at 16 and 64 goroutines have 1.7 times the
 // throughput.
@@ -44,9 +49,13 @@ func awaitReturn(list *lockfree.List[pushedCommit], back int, most, patience tim
 	enough := numbered(list.Drained()) + int64(back)
 	begun := time.Now()
 	came, last := numbered(list.Head()), begun
-	for came < enough {
+	before, still := begun, 0
+	for came < enough && still < stillYields {
 		runtime.Gosched()
 		now, head := time.Now(), numbered(list.Head())
+		if still++; now.After(before) {
+			before, still = now, 0
+		}
 		if head > came {
 			came, last = head, now
 		}

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +39,13 @@ func TestAwaitReturn(t *testing.T) {
 	awaitReturn(&list, back, patience, patience)
 	require.Less(t, time.Since(begun), patience/4, "waits for more than are expected")
 	require.EqualValues(t, 5+back, list.Head().Number())
+}
+
+// TestAwaitReturnWithoutAClock: the wait ends where the clock stands still because the leader does not sleep.
+func TestAwaitReturnWithoutAClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var list lockfree.List[pushedCommit]
+		require.True(t, list.Push(new(commitNode), nil))
+		awaitReturn(&list, 2, time.Second, time.Second)
+	})
 }
