@@ -39,6 +39,7 @@ type maintenance struct {
 	due        atomic.Bool   // the goroutine was woken for housekeeping
 	zero       atomic.Bool   // and for zeros ahead of the log
 	looked     uint64        // Seq of the last batch of commits, as of the last look; guarded by checkpoints.mu
+	bulk       time.Time     // last look behind a commit of many records; guarded by checkpoints.mu
 	idle       rest          // guarded by checkpoints.mu
 }
 
@@ -268,15 +269,18 @@ func (m *maintenance) housekeep() error {
 }
 
 // lookAhead returns the function with which to take the token for a look at what is due. It lets flushes lag behind
-// commits (flusher.lag) during a load, whose entries are merged many at a time, if the file may grow. Behind the load
-// that holds for idlePause: lookups that follow it find a memtable's entry, or a leaf as an image, sooner than a leaf
-// that a merge has changed, and they share the processors with the merge. Then everything is merged. The caller
-// holds checkpoints.mu.
+// commits (flusher.lag) during a load, whose entries are merged many at a time, if the file may grow. Behind the last
+// commit of many records that holds for idlePause: lookups that follow a load find a memtable's entry, or a leaf as an
+// image, sooner than a leaf that a merge has changed, and they share the processors with the merge. After that,
+// everything is merged if nothing was committed since the last look. The caller holds checkpoints.mu.
 func (m *maintenance) lookAhead() func(fn func() error) error {
 	before := m.looked
 	m.looked = m.marks.committed.Load()
 	_ = m.log.withLog(func() error {
-		if (m.looked != before || time.Since(m.idle.since) < idlePause) && m.tree.late() && (m.tree.tables.merging() || m.tree.manyWait()) {
+		if m.looked != before && m.pressure.inBulk() {
+			m.bulk = time.Now()
+		}
+		if (m.looked != before || time.Since(m.bulk) < idlePause) && m.tree.late() && (m.tree.tables.merging() || m.tree.manyWait()) {
 			m.flusher.lag = m.pressure.shareOfBound() / lagShare
 		}
 		return nil

@@ -94,20 +94,21 @@ func (b *buckets) head(id logstore.PageID) *atomic.Pointer[link] {
 	return &b.heads[id*0x9E3779B97F4A7C15>>b.shift]
 }
 
-// fresh allocates an entry together with its link and its first version, in adjacent cache lines: looking up a page
-// that has not changed since waits for memory once behind the bucket, not three times.
+// fresh allocates a link together with the first version, in adjacent cache lines: looking up a page that has not
+// changed since waits for memory once behind the bucket, not twice. The entry lies apart: it stays when the table
+// grows, and would keep the old link with the versions of that time.
 type fresh struct {
 	link  link
 	first version
-	entry entry
 }
 
 // newEntry returns an entry and its first version, which the caller fills in before the entry is published.
 func newEntry(id logstore.PageID) (*entry, *version) {
-	f := &fresh{link: link{id: id}, entry: entry{id: id}}
-	f.link.entry, f.entry.link = &f.entry, &f.link
+	f := &fresh{link: link{id: id}}
+	e := &entry{id: id, link: &f.link}
+	f.link.entry = e
 	f.link.head.Store(&f.first)
-	return &f.entry, &f.first
+	return e, &f.first
 }
 
 const minTableLog = 6
