@@ -55,6 +55,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad"), damaged, 0o600))
 	fresh := filepath.Join(dir, "fresh")
 	open := func() int { return strings.Count(stacks(), "mvcc.(*maintenance).run(") }
+	require.Eventually(t, func() bool { return open() > 0 }, patience, time.Millisecond, "the goroutine of db, which may not have run yet")
 	before := open()
 
 	for name, end := range map[string]func(){"panic": func() { panic("the user's") }, "Goexit": runtime.Goexit} {
