@@ -132,14 +132,20 @@ func TestRoundsRaiseTheBound(t *testing.T) {
 	require.Less(t, bound, e.store.Bound())
 }
 
-// TestRoundsCleanPastTheBound: a round for room cleans a file also if that is past its bound by more than cleaning may
-// take of what is spared. It had done nothing then but raise the bound.
-func TestRoundsCleanPastTheBound(t *testing.T) {
+// beforeARound returns an engine whose file is past its bound. The test holds checkpoints.mu, for makeWay.
+func beforeARound(t *testing.T) *Engine {
 	inTurn(t)
 	e := pastItsBound(t)
 	e.checkpoints.mu.Lock()
-	defer e.checkpoints.mu.Unlock()
+	t.Cleanup(e.checkpoints.mu.Unlock)
 	e.opts.Manual = false
+	return e
+}
+
+// TestRoundsCleanPastTheBound: a round for room cleans a file also if that is past its bound by more than cleaning may
+// take of what is spared. It had done nothing then but raise the bound.
+func TestRoundsCleanPastTheBound(t *testing.T) {
+	e := beforeARound(t)
 	require.NoError(t, e.tree.withMerged(func() error { e.pressure.noteBound(); return nil }))
 	dead := func() int64 {
 		_, dead := e.store.Victims(e.flusher.stuck, false)
@@ -153,11 +159,7 @@ func TestRoundsCleanPastTheBound(t *testing.T) {
 
 // TestRoundsThatFindRoom: a round that finds room, which others take before it ends, does not raise the bound.
 func TestRoundsThatFindRoom(t *testing.T) {
-	inTurn(t)
-	e := pastItsBound(t)
-	e.checkpoints.mu.Lock()
-	defer e.checkpoints.mu.Unlock()
-	e.opts.Manual = false
+	e := beforeARound(t)
 	e.store.SetBound(1 << 40) // as if what fills the file came only then
 	require.True(t, e.pressure.roomy(1))
 	require.NoError(t, e.maintenance.makeWay(1))

@@ -28,9 +28,8 @@ type version struct {
 	next atomic.Pointer[version] // older
 }
 
-// An entry is what the token holder knows about a name. Readers use its link. disk is also read
-// by the encoder of a checkpoint's table, during which disk does not change, and by a check, which holds its mutex
-// (Installed.mu).
+// An entry is what the token holder knows about a name. Readers use its link. disk is also read by the encoder of a
+// checkpoint's table, during which disk does not change, and by a check, which holds its mutex (Installed.mu).
 type entry struct {
 	id      logstore.PageID
 	link    *link         // in the newest bucket array; once the entry is in the table
@@ -138,7 +137,7 @@ func (t *table) look(id logstore.PageID) *link {
 	return l
 }
 
-// find returns the entry of a name, or nil. Token held.
+// find returns the entry of a name, or nil. Any goroutine may call it; see entry for what may be read without the token.
 func (t *table) find(id logstore.PageID) *entry {
 	if l := t.look(id); l != nil {
 		return l.entry
