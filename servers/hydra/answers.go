@@ -67,11 +67,17 @@ func (e *engine) answered(s *shard, m wire.Message) {
 // broken ends a connection with invalid messages. Its calls are sent again on the next connection.
 func (e *engine) broken(s *shard, err error) { e.lost(s, err) }
 
-// result decodes an answer, and keeps its pointer.
+// result decodes an answer. It keeps its pointer, or drops one of a former item.
 func (e *engine) result(s *shard, c *call, status protocol.Status, m wire.Message) error {
 	i, err := c.decode(status, protocol.Flags(m.Flags), m.Body, e.lasting)
-	if err == nil && i.HasPointer {
+	switch {
+	case err != nil:
+	case i.HasPointer:
 		e.learn(s, c, &i)
+	case c.op.IsWrite() && status == protocol.StatusOK:
+		if p := e.cache.get(c.hash); p != nil { // the write has replaced its item
+			e.cache.drop(p)
+		}
 	}
 	return err
 }

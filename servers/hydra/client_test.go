@@ -203,11 +203,25 @@ func TestOneSided(t *testing.T) {
 	after := k.c.Stats()
 	require.Greater(t, after.OneSided-before.OneSided, uint64(9000))
 	require.Less(t, after.Messages-before.Messages, uint64(1000))
-	_, err := k.c.Put(k.ctx, []byte("key1"), []byte("new"))
-	require.NoError(t, err)
-	got, err := k.c.Get(k.ctx, []byte("key1"))
-	require.NoError(t, err)
-	require.Equal(t, "new", string(got), "a pointer to what was overwritten proves nothing")
+
+	other := k.dial(nil)
+	defer other.Close()
+	for i, x := range []struct {
+		writer  *Client
+		refused uint64
+		why     string
+	}{
+		{other, 1, "a pointer to what another client has overwritten proves nothing"},
+		{k.c, 0, "a client does not Read what it has overwritten itself"},
+	} {
+		before := k.c.Stats().Refused
+		_, err := x.writer.Put(k.ctx, []byte("key1"), fmt.Append(nil, "new", i))
+		require.NoError(t, err)
+		got, err := k.c.Get(k.ctx, []byte("key1"))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint("new", i), string(got))
+		require.Equal(t, x.refused, k.c.Stats().Refused-before, x.why)
+	}
 }
 
 func TestBatchAndScan(t *testing.T) {
