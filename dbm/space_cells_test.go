@@ -173,15 +173,17 @@ func (cell spaceCell) run(t *testing.T) {
 		defer close(watched)
 		c.watch(stop)
 	}()
-	each := n / cell.writers
+	each, began := n/cell.writers, time.Now()
 	c.write(n, func(_ *rand.Rand, _ *rand.Zipf, i int) (int, bool) {
 		if i %= each; cell.mix == "load" {
 			return spread(i, each), false
 		}
 		return i, false
 	})
-	began, rate := time.Now(), 0.0
 	before, _ := db.engine.Stats()
+	loaded := fmt.Sprintf("loaded in %.1f s, %.2f bytes for one, %d MiB live", time.Since(began).Seconds(), float64(before.Log.Pages)*logstore.PageSize/float64(cell.live), db.engine.Account().Live>>8)
+	rate := 0.0
+	began = time.Now()
 	if cell.mix != "load" {
 		enter(cell.mix)
 		records := int(*spaceTurns*float64(cell.live)) / cell.record
@@ -218,7 +220,7 @@ func (cell spaceCell) run(t *testing.T) {
 	if rate > 0 {
 		written = float64(after.Log.Pages-before.Log.Pages) * logstore.PageSize / (*spaceTurns * float64(cell.live))
 	}
-	t.Logf("%v: %.0f thousand records a second, %.2f bytes for one%s\n   rests at %3.0f%% of the bar after %.1f s: %d MB for %d MB, %s", cell, rate, written, line, idle*100, waited.Seconds(),
+	t.Logf("%v: %s; %.0f thousand records a second, %.2f bytes for one%s\n   rests at %3.0f%% of the bar after %.1f s: %d MB for %d MB, %s", cell, loaded, rate, written, line, idle*100, waited.Seconds(),
 		c.r.blocks()/1e6, c.live.Load()/1e6, inMiB(db.engine.Account()))
 	for phase, l := range c.worst {
 		assert.LessOrEqual(t, l.blocks, spaceFactor*l.live+spaceExtra, phase)

@@ -341,14 +341,16 @@ func (fl *flusher) parts() (n int, err error) {
 }
 
 // flushParts flushes what is dirty in parts, with checkpoints in between, so that each part can use the room that
-// earlier ones have freed. What is dirty after that is left to a flush of all. The caller holds checkpoints.mu.
+// earlier ones have freed. The parts are equal: if each took a 32nd of what is left, a third would be left behind the last
+// one, and the flush of all that follows would need room for it at once. What is dirty after the last part but one is
+// left to a flush of all. The caller holds checkpoints.mu.
 func (fl *flusher) flushParts() error {
-	for range mostParts {
+	for left := mostParts; left > 1; left-- {
 		n, err := fl.parts()
 		if err != nil || n == 1 {
 			return err
 		}
-		if err := fl.flushNext(n, false); err != nil {
+		if err := fl.flushNext(min(n, left), false); err != nil {
 			return err
 		}
 	}
