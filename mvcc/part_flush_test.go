@@ -384,7 +384,14 @@ func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int
 	}
 	require.NoError(t, e.Checkpoint())
 	put(0, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 }) // an eighth of each segment stays
-	require.NoError(t, e.Checkpoint())
+	e.checkpoints.mu.Lock()
+	for range mostParts / 2 { // some in parts, which take along what stays, and the rest at once
+		n, err := e.flusher.parts()
+		require.NoError(t, err)
+		require.NoError(t, e.flusher.flushNext(n, false))
+	}
+	require.NoError(t, e.flusher.beginAnew())
+	e.checkpoints.mu.Unlock()
 	require.NoError(t, e.Checkpoint())
 	return e, put
 }
