@@ -54,7 +54,7 @@ func (n *Node) Join(number uint32, l wire.Line) (serve func(), err error) {
 	}
 	select {
 	case r.attach <- attachment{line: l, greeting: shard.Greeting{Once: true}}:
-		r.groups[0].Wake()
+		r.groups.Wake()
 	case <-n.ctx.Done():
 	}
 	if n.ctx.Err() != nil { // run may not have taken the line
@@ -93,7 +93,7 @@ func (r *runner) borrow(sweeps int) (rest bool) {
 	}
 	if rest || r.read.Add(r.shard.IdleFor()).Before(r.wakes) {
 		rest, r.wakes = true, r.read
-		r.groups[0].Wake()
+		r.groups.Wake()
 	}
 	return rest
 }

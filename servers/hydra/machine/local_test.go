@@ -23,7 +23,7 @@ func asleep(t *testing.T, o Options) (*Node, *runner) {
 	n := open(t, mem.NewNetwork(), o)
 	r := n.runner(0)
 	r.stopped.Store(true)
-	r.groups[0].Wake()
+	r.groups.Wake()
 	r.done.Wait()
 	r.wakes = time.Now().Add(-time.Hour)
 	r.own.Unlock()
@@ -34,9 +34,7 @@ func asleep(t *testing.T, o Options) (*Node, *runner) {
 
 // woken reports whether the thread was woken since the last call of woken.
 func woken(r *runner) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	return r.groups[0].Wait(ctx, 0) == nil
+	return r.groups.Sleep(20 * time.Millisecond)
 }
 
 // join gives the shard the line, as the shard's thread does.
@@ -182,7 +180,7 @@ func TestNoCallIsLost(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var thread sync.WaitGroup
 	thread.Go(func() {
-		for r.groups[0].Wait(ctx, 0) == nil {
+		for r.groups.Sleep(time.Hour); ctx.Err() == nil; r.groups.Sleep(time.Hour) {
 			for again := true; again; again = r.called.Load() {
 				r.own.Lock()
 				for r.sweep() || !r.arm() {
@@ -192,6 +190,7 @@ func TestNoCallIsLost(t *testing.T) {
 		}
 	})
 	defer thread.Wait()
+	defer r.groups.Wake()
 	defer cancel()
 	rounds := 50_000
 	if testing.Short() {
@@ -230,7 +229,7 @@ func TestOneServesAtATime(t *testing.T) {
 			for time.Now().Before(end) {
 				l.left.Add(1)
 				call()
-				n.runner(0).groups[0].Wake()
+				n.runner(0).groups.Wake()
 				time.Sleep(50 * time.Microsecond)
 			}
 		})

@@ -21,6 +21,7 @@ import (
 	"flashdbm/servers/membership"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
 )
 
 // Listen is an address for clients.
@@ -216,10 +217,19 @@ func (n *Node) makeMap() {
 	n.places, n.mapBody = m, m.AppendBody(nil)
 }
 
+// domains are those of the listeners, in their order.
+func (n *Node) domains() (list []fabric.Domain) {
+	for _, l := range n.o.Listen {
+		list = append(list, l.Domain)
+	}
+	return list
+}
+
 // newRunner opens a shard's file and creates the shard.
 func (n *Node) newRunner(number uint32) (*runner, error) {
 	r := &runner{n: n, number: number, began: time.Now(), attach: make(chan attachment, 64), ended: make(chan struct{})}
-	if err := r.makeGroups(); err != nil {
+	var err error
+	if r.groups, err = wire.NewGroups(n.domains(), groupOps); err != nil {
 		return nil, err
 	}
 	o := shard.Options{
@@ -234,7 +244,6 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 		}
 	}
 	var locked int64
-	var err error
 	if n.o.Durability != shard.Memory {
 		if r.store, locked, err = r.openStore(r.path()); err != nil {
 			r.close()

@@ -74,7 +74,7 @@ func (r *runner) membership() (m shard.Membership, err error) {
 	n := r.n
 	at := n.peers()
 	d := n.o.Listen[at].Domain
-	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[at]], r.hand)
+	r.copy = n.members.NewCopy(r.number, r.groups.At(d), r.hand)
 	r.copy.Arrives(func(l replica.Link) { r.shard.Arrive(l) })
 	c := n.members.Config()
 	m = shard.Membership{
@@ -135,7 +135,7 @@ func (r *runner) hand(do func()) bool { return r.give(r.n.ctx, attachment{do: do
 func (r *runner) give(ctx context.Context, a attachment) bool {
 	select {
 	case r.attach <- a:
-		r.groups[0].Wake()
+		r.groups.Wake()
 		return true
 	case <-ctx.Done():
 	case <-r.ended:
@@ -153,7 +153,7 @@ func (n *Node) peerShard(index int) func(number uint32) (*membership.Copy, *wire
 		if r == nil {
 			return nil, nil
 		}
-		return r.copy, r.groups[r.groupOf[index]]
+		return r.copy, r.groups.At(n.o.Listen[index].Domain)
 	}
 }
 

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"flashdbm/servers/fabric"
 	"flashdbm/servers/membership"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/store"
@@ -43,9 +41,7 @@ type runner struct {
 	began   time.Time
 	shard   *shard.Shard
 	store   *store.Store // nil in memory mode
-	groups  []*wire.Group
-	groupOf []int // by listener
-	others  []*wire.Sleeper
+	groups  *wire.Groups
 	attach  chan attachment
 	ended   chan struct{}    // closed once attach has no receiver
 	copy    *membership.Copy // nil: the node is not in a cluster
@@ -65,30 +61,6 @@ type runner struct {
 	wakes  time.Time   // for the holder of own: when the sleeping thread wakes up by itself
 }
 
-// makeGroups makes one group for each domain.
-func (r *runner) makeGroups() error {
-	var domains []fabric.Domain
-	for _, l := range r.n.o.Listen {
-		at := -1
-		for i, d := range domains {
-			if d == l.Domain {
-				at = i
-			}
-		}
-		if at < 0 {
-			g, err := wire.NewGroup(l.Domain, groupOps)
-			if err != nil {
-				r.close()
-				return err
-			}
-			at = len(domains)
-			domains, r.groups = append(domains, l.Domain), append(r.groups, g)
-		}
-		r.groupOf = append(r.groupOf, at)
-	}
-	return nil
-}
-
 func (r *runner) clock() (mono int64, wall uint64) {
 	r.read = time.Now()
 	return int64(r.read.Sub(r.began)), uint64(r.read.UnixMilli())
@@ -99,9 +71,6 @@ func (r *runner) start() {
 	r.own.Lock() // for the thread
 	if r.store != nil {
 		r.store.Start()
-	}
-	for _, g := range r.groups[1:] {
-		r.others = append(r.others, wire.NewSleeper(g, r.groups[0].Wake))
 	}
 	r.done.Go(r.run)
 }
@@ -122,9 +91,7 @@ func (r *runner) run() {
 			looked = now
 			stats := r.shard.Stats()
 			r.stats.Store(&stats)
-			for _, g := range r.groups {
-				g.Check(now)
-			}
+			r.groups.Check(now)
 			r.lines = slices.DeleteFunc(r.lines, func(l wire.Line) bool { return l.Err() != nil })
 			if err := r.shard.Err(); err != nil && r.failure.Load() == nil {
 				r.failure.Store(&err)
@@ -152,32 +119,19 @@ func (r *runner) run() {
 // sweep receives, serves and answers. It reports whether there was anything to do.
 func (r *runner) sweep() (worked bool) {
 	r.called.Store(false) // before the last check of the lines
-	for _, g := range r.groups {
-		worked = g.Step() || worked
-	}
+	worked = r.groups.Step()
 	worked = r.shard.Sweep() || worked
 	if r.copy != nil {
 		worked = r.copy.Confer(r.read) || worked
 		r.moves()
 	}
-	for _, g := range r.groups {
-		g.Flush()
-	}
+	r.groups.Flush()
 	return worked
 }
 
 // alone reports whether all clients are callers of this process, which find the shard asleep sooner if the thread
 // does not poll.
 func (r *runner) alone() bool { return r.copy == nil && r.shard.Connections() == len(r.lines) }
-
-// processors guards the value of GOMAXPROCS, which all nodes of the process change.
-var processors sync.Mutex
-
-func addProcessors(n int) {
-	processors.Lock()
-	defer processors.Unlock()
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
-}
 
 // take adds new connections to their group and the shard, and runs functions for the thread.
 func (r *runner) take() {
@@ -195,7 +149,7 @@ func (r *runner) take() {
 			}
 			if !r.counted {
 				r.counted = true
-				addProcessors(1)
+				wire.AddProcessors(1)
 			}
 			a.group.Add(a.conn)
 			r.shard.Attach(a.conn, a.greeting)
@@ -206,13 +160,7 @@ func (r *runner) take() {
 }
 
 // arm reports whether all peers will wake this thread from now on, and nothing has come so far.
-func (r *runner) arm() bool {
-	ready := true
-	for _, g := range r.groups {
-		ready = g.Arm() && ready
-	}
-	return ready && len(r.attach) == 0
-}
+func (r *runner) arm() bool { return r.groups.Arm() && len(r.attach) == 0 }
 
 // idleFor returns how long the thread may sleep if nothing wakes it.
 func (r *runner) idleFor() time.Duration {
@@ -225,35 +173,24 @@ func (r *runner) idleFor() time.Duration {
 // sleep releases the shard until a peer notifies the thread, the thread is woken, or d has passed.
 func (r *runner) sleep(d time.Duration) {
 	r.wakes = r.read.Add(d)
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	for _, s := range r.others {
-		s.Start(ctx)
-	}
 	r.own.Unlock()
 	if !r.called.Load() { // after Unlock
-		r.groups[0].Wait(ctx, 0)
+		r.groups.Sleep(d)
 	}
 	r.own.Lock()
-	cancel()
-	for _, s := range r.others {
-		s.Stop()
-	}
 }
 
 // end stops the thread and closes everything of the shard.
 func (r *runner) end() error {
 	if r.started {
 		r.stopped.Store(true)
-		r.groups[0].Wake()
+		r.groups.Wake()
 		r.done.Wait()
 		close(r.ended)
 		r.take() // attachments under way are closed with the shard
 		if r.counted {
-			addProcessors(-1)
+			wire.AddProcessors(-1)
 		}
-	}
-	for _, s := range r.others {
-		s.End()
 	}
 	return r.close()
 }
@@ -263,9 +200,7 @@ func (r *runner) close() error {
 	if r.shard != nil {
 		err = r.shard.Close()
 	}
-	for _, g := range r.groups {
-		err = errors.Join(err, g.Close())
-	}
+	err = errors.Join(err, r.groups.Close())
 	if r.store != nil {
 		err = errors.Join(err, r.store.Close())
 	}

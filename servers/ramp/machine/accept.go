@@ -69,14 +69,14 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		w.Proof = protocol.Prove(n.o.Secret, protocol.ServerSide, &h, &w)
 		g.Proof = protocol.Prove(n.o.Secret, protocol.ClientSide, &h, &w)
 	}
-	group := r.groups[r.groupOf[index]]
+	group := r.groups.At(n.o.Listen[index].Domain)
 	c, err := group.Accept(in, w.Append(nil))
 	if err != nil {
 		return nil // Accept has refused it, or the peer has gone
 	}
 	select {
 	case r.attach <- attachment{group: group, conn: c, greeting: g}:
-		r.wake()
+		r.groups.Wake()
 	case <-ctx.Done():
 		c.Close()
 	}

@@ -17,6 +17,7 @@ import (
 	"flashdbm/servers/ramp/partition"
 	"flashdbm/servers/ramp/protocol"
 	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
 )
 
 // Listen is an address for clients.
@@ -154,9 +155,18 @@ func (n *Node) owner(hash uint64) uint32 {
 	return p
 }
 
+// domains are those of the listeners, in their order.
+func (n *Node) domains() (list []fabric.Domain) {
+	for _, l := range n.o.Listen {
+		list = append(list, l.Domain)
+	}
+	return list
+}
+
 // openPartition opens a partition's file and creates the partition.
 func (n *Node) openPartition(r *runner) error {
-	if err := r.makeGroups(); err != nil {
+	var err error
+	if r.groups, err = wire.NewGroups(n.domains(), groupOps); err != nil {
 		return err
 	}
 	o := partition.Options{
@@ -166,7 +176,6 @@ func (n *Node) openPartition(r *runner) error {
 	}
 	// in a cluster, each member copies from, and continues with, a file, in memory mode a file in memory
 	if n.o.Durability != partition.Memory || n.members != nil {
-		var err error
 		if r.file, err = r.openFile(r.path()); err != nil {
 			return err
 		}

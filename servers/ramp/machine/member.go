@@ -61,7 +61,7 @@ func (r *runner) become(o partition.Options) error {
 	n := r.n
 	last := len(n.o.Listen) - 1
 	d := n.o.Listen[last].Domain
-	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[last]], r.hand)
+	r.copy = n.members.NewCopy(r.number, r.groups.At(d), r.hand)
 	if n.o.Durability != partition.Memory {
 		os.Remove(r.copyPath()) // it was partial when the last life ended
 	}
@@ -153,7 +153,7 @@ func (r *runner) keep() error {
 func (r *runner) hand(do func()) bool {
 	select {
 	case r.attach <- attachment{do: do}:
-		r.wake()
+		r.groups.Wake()
 		return true
 	case <-r.n.ctx.Done():
 		return false
@@ -167,6 +167,6 @@ func (n *Node) peerShard(index int) func(number uint32) (*membership.Copy, *wire
 			return nil, nil
 		}
 		r := n.partitions[number]
-		return r.copy, r.groups[r.groupOf[index]]
+		return r.copy, r.groups.At(n.o.Listen[index].Domain)
 	}
 }

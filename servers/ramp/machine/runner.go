@@ -1,14 +1,12 @@
 package machine
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"flashdbm/servers/fabric"
 	"flashdbm/servers/membership"
 	"flashdbm/servers/ramp/partition"
 	"flashdbm/servers/store"
@@ -36,9 +34,7 @@ type runner struct {
 	copy    *membership.Copy     // nil if the node is alone
 	file    store.VersionFile    // nil in memory mode without a cluster, as store
 	store   *store.Store
-	groups  []*wire.Group
-	groupOf []int // by listener
-	others  []*wire.Sleeper
+	groups  *wire.Groups
 	attach  chan attachment
 	stopped atomic.Bool
 	started bool
@@ -53,8 +49,7 @@ type runner struct {
 
 	mailMu sync.Mutex // guards mails; no other lock is taken while it is held
 	mails  []partition.Note
-	posted atomic.Bool   // mails is not empty
-	bell   chan struct{} // in a node without listeners: the thread sleeps on it
+	posted atomic.Bool // mails is not empty
 }
 
 // A served is the partition, or this node's member of its replicas.
@@ -78,30 +73,6 @@ type attachment struct {
 	do       func() // a function for the thread to call
 }
 
-// makeGroups makes one group for each domain.
-func (r *runner) makeGroups() error {
-	r.bell = make(chan struct{}, 1)
-	var domains []fabric.Domain
-	for _, l := range r.n.o.Listen {
-		at := -1
-		for i, d := range domains {
-			if d == l.Domain {
-				at = i
-			}
-		}
-		if at < 0 {
-			g, err := wire.NewGroup(l.Domain, groupOps)
-			if err != nil {
-				return err
-			}
-			at = len(domains)
-			domains, r.groups = append(domains, l.Domain), append(r.groups, g)
-		}
-		r.groupOf = append(r.groupOf, at)
-	}
-	return nil
-}
-
 func (r *runner) clock(least uint64) (mono int64, wall uint64) {
 	r.read = time.Now()
 	return r.n.date(r.read, least)
@@ -112,24 +83,7 @@ func (r *runner) start() {
 	if r.store != nil {
 		r.store.Start()
 	}
-	for i := range r.groups {
-		if i > 0 {
-			r.others = append(r.others, wire.NewSleeper(r.groups[i], r.wake))
-		}
-	}
 	r.done.Go(r.run)
-}
-
-// wake ends the thread's sleep, or its next one.
-func (r *runner) wake() {
-	if len(r.groups) > 0 {
-		r.groups[0].Wake()
-		return
-	}
-	select {
-	case r.bell <- struct{}{}:
-	default:
-	}
 }
 
 // mail leaves a note for the partition.
@@ -139,7 +93,7 @@ func (r *runner) mail(n partition.Note) {
 	first := !r.posted.Swap(true)
 	r.mailMu.Unlock()
 	if first { // else the thread was woken for an earlier note, and has not checked yet
-		r.wake()
+		r.groups.Wake()
 	}
 }
 
@@ -174,9 +128,7 @@ func (r *runner) run() {
 		now := r.read
 		if now.Sub(checked) >= checkEvery {
 			checked = now
-			for _, g := range r.groups {
-				g.Check(now)
-			}
+			r.groups.Check(now)
 		}
 		switch {
 		case worked || idle.IsZero():
@@ -199,27 +151,14 @@ func (r *runner) yield() {
 
 // sweep receives, serves and answers. It reports whether there was anything to do.
 func (r *runner) sweep() (worked bool) {
-	for _, g := range r.groups {
-		worked = g.Step() || worked
-	}
+	worked = r.groups.Step()
 	worked = r.hear() || worked
 	worked = r.p.Step() || worked
 	if r.copy != nil {
 		worked = r.copy.Confer(r.read) || worked
 	}
-	for _, g := range r.groups {
-		g.Flush()
-	}
+	r.groups.Flush()
 	return worked
-}
-
-// processors guards the value of GOMAXPROCS.
-var processors sync.Mutex
-
-func addProcessors(n int) {
-	processors.Lock()
-	defer processors.Unlock()
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
 // take adds new connections to their group and the partition, and runs functions for the thread.
@@ -233,7 +172,7 @@ func (r *runner) take() {
 			}
 			if !r.counted {
 				r.counted = true
-				addProcessors(1)
+				wire.AddProcessors(1)
 			}
 			a.group.Add(a.conn)
 			r.p.Attach(a.conn, a.greeting)
@@ -245,11 +184,7 @@ func (r *runner) take() {
 
 // arm reports whether all peers will wake this thread from now on, and nothing has come so far.
 func (r *runner) arm() bool {
-	ready := true
-	for _, g := range r.groups {
-		ready = g.Arm() && ready
-	}
-	return ready && len(r.attach) == 0 && !r.posted.Load()
+	return r.groups.Arm() && len(r.attach) == 0 && !r.posted.Load()
 }
 
 // idleFor returns how long the thread may sleep.
@@ -263,31 +198,16 @@ func (r *runner) idleFor() time.Duration {
 
 // sleep releases the partition until a peer notifies the thread, the thread is woken, or d has passed.
 func (r *runner) sleep(d time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	for _, s := range r.others {
-		s.Start(ctx)
-	}
 	r.own.Unlock()
-	if len(r.groups) > 0 {
-		r.groups[0].Wait(ctx, 0)
-	} else {
-		select {
-		case <-r.bell:
-		case <-ctx.Done():
-		}
-	}
+	r.groups.Sleep(d)
 	r.own.Lock()
-	cancel()
-	for _, s := range r.others {
-		s.Stop()
-	}
 }
 
 // stored is called when the store has something for the partition. If the thread sleeps, the store's thread serves
 // the partition itself, so there is no wake-up between the end of a sync and the answers that waited for it.
 func (r *runner) stored() {
 	if !r.started || r.copy != nil || !r.own.TryLock() { // only the thread sends to other nodes
-		r.wake()
+		r.groups.Wake()
 		return
 	}
 	defer r.own.Unlock()
@@ -296,7 +216,7 @@ func (r *runner) stored() {
 	}
 	r.p.Step()
 	if r.p.Connections() > 0 {
-		r.wake() // the thread handles the completions of what was sent
+		r.groups.Wake() // the thread handles the completions of what was sent
 	}
 }
 
@@ -328,7 +248,7 @@ func (r *runner) call(do func(p *partition.Partition)) bool {
 	owes := p.Owes()
 	r.own.Unlock()
 	if owes {
-		r.wake()
+		r.groups.Wake()
 	}
 	return true
 }
@@ -339,14 +259,11 @@ func (r *runner) stopThread() {
 		return
 	}
 	r.stopped.Store(true)
-	r.wake()
+	r.groups.Wake()
 	r.done.Wait()
 	r.take() // attachments under way are closed with the partition
 	if r.counted {
-		addProcessors(-1)
-	}
-	for _, s := range r.others {
-		s.End()
+		wire.AddProcessors(-1)
 	}
 }
 
@@ -358,8 +275,8 @@ func (r *runner) close() error {
 	if r.p != nil {
 		err = r.p.Close()
 	}
-	for _, g := range r.groups {
-		err = errors.Join(err, g.Close())
+	if r.groups != nil {
+		err = errors.Join(err, r.groups.Close())
 	}
 	if r.store != nil {
 		err = errors.Join(err, r.store.Close())
