@@ -3,6 +3,7 @@ package dbm
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -92,17 +93,43 @@ func TestExpiredOnAFullFile(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestDropOnAFullFile: a keyspace that fills a file can be dropped once its records are deleted.
+// TestDropOnAFullFile: keyspaces that fill a file are dropped, one after the other, and what they had is room for other
+// records.
 func TestDropOnAFullFile(t *testing.T) {
-	db := newWith(t, openUnsynced, &Options{MaxFileSize: 1 << 20, Durability: Buffered})
-	require.NoError(t, db.CreateKeyspace("a"))
-	space, refused := db.Keyspace("a"), error(nil)
-	for i := uint64(0); refused == nil; i++ {
-		refused = space.Put(binary.BigEndian.AppendUint64(nil, i*0x9E3779B97F4A7C15), make([]byte, 1000))
+	for _, c := range []struct{ size, spaces int }{{1000, 1}, {60, 20}, {3000, 2}} {
+		dropAllOfFull(t, 1<<20, c.size, c.spaces)
 	}
-	require.ErrorIs(t, refused, ErrFull)
-	require.NoError(t, space.Update(func(tx *Tx) error { return tx.DeleteRange(nil, nil) }))
-	require.NoError(t, db.DropKeyspace("a"))
+}
+
+// dropAllOfFull fills keyspaces with records in random order until there is no room for a single one, and drops all of
+// them.
+func dropAllOfFull(t *testing.T, limit int64, size, spaces int) {
+	db := newWith(t, openUnsynced, &Options{MaxFileSize: limit, Durability: Buffered})
+	for i := range spaces {
+		require.NoError(t, db.CreateKeyspace(fmt.Sprint(i)))
+	}
+	n := 0
+	for per := 32; per > 0; per /= 2 {
+		refused := error(nil)
+		for ; refused == nil; n += per {
+			refused = db.Update(func(tx *Tx) error {
+				for i := n; i < n+per; i++ {
+					space, err := tx.Keyspace(fmt.Sprint(i % spaces))
+					if err != nil {
+						return err
+					}
+					if err := space.Put(binary.BigEndian.AppendUint64(nil, uint64(i)*0x9E3779B97F4A7C15), make([]byte, size)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		require.ErrorIs(t, refused, ErrFull)
+	}
+	for i := range spaces {
+		require.NoError(t, db.DropKeyspace(fmt.Sprint(i)), "%d bytes, values of %d, the %dth of %d", limit, size, i, spaces)
+	}
 	require.NoError(t, db.FinishDrops(t.Context()))
 	require.NoError(t, db.Put([]byte("again"), make([]byte, 10_000)))
 	require.NoError(t, db.Check(t.Context()))

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"strconv"
 	"time"
+
+	"flashdbm/mvcc"
 )
 
 // ErrNoKeyspace: there is no keyspace of that name. The text says what to do.
@@ -92,8 +94,7 @@ func (tx *txLink) RenameKeyspace(from, to string) error {
 // records: after the commit they are invisible, and they are deleted in the background as by DeleteRange, about
 // 260,000 in a commit. If the database is closed before, the deletion goes on after the first commit of the next
 // open. Older snapshots still see the keyspace. DB.Dropping counts the dropped keyspaces with records left.
-// ErrNoKeyspace. On a full file it may be ErrFull, since it puts a record into the catalog: delete the records of the
-// keyspace first, by DeleteRange.
+// ErrNoKeyspace. It finds room on a full file, as a single delete does.
 func (tx *txLink) DropKeyspace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
@@ -112,6 +113,7 @@ func (tx *txLink) DropKeyspace(name string) error {
 	if err := all.Put(catalogKey(catalogDropped, prefix), []byte(name)); err != nil {
 		return err
 	}
+	mvcc.Freeing(all.inner)
 	tx.dropped = append(tx.dropped, prefix)
 	return nil
 }

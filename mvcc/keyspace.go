@@ -118,6 +118,10 @@ func guardsHold(tx *Tx, newest *snapshot) (bool, error) {
 	return true, nil
 }
 
+// Freeing says that the put just made is of a short record, and that the commit leads to deletes of more than it puts.
+// Such a put may use the pages that are held back for deletes, so that it succeeds on a full file.
+func Freeing(tx *Tx) { tx.puts-- }
+
 // Count returns the number of records from from on and below to; nil for no upper bound. It reads each page of the
 // tree that has any of them.
 func Count(tx *Tx, from, to []byte) (n int64, err error) {
