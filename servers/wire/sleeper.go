@@ -47,7 +47,7 @@ func (s *Sleeper) End() { close(s.begin) }
 func (s *Sleeper) run() {
 	for ctx := range s.begin {
 		s.group.Wait(ctx, 0)
-		if !s.over.Load() {
+		if !s.over.Load() && ctx.Err() == nil { // else the thread's sleep ends too, at the same time
 			s.wake()
 		}
 		s.ended <- struct{}{}
