@@ -28,7 +28,7 @@ type spentSet struct {
 
 // keepSpent is how many bytes of write sets may wait to be reused. Further ones are left to the garbage collector: a
 // long reader, or the base of a flush, holds the horizon back for as long as it lasts, and even the set of one record
-// has 4 KB. Entries of memtables keep the keys and values that they need.
+// has some 600 bytes. Entries of memtables keep the keys and values that they need.
 const keepSpent = 4 << 20
 
 // take returns an empty write set, reused if possible. A set that was pushed to the commit list may still be read by

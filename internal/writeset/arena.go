@@ -16,8 +16,8 @@ const (
 // the arena is dropped instead, it is valid for as long as somebody holds it. Only one goroutine at a time adds
 // copies; others may meanwhile read copies added before.
 type Arena struct {
-	// chunks hold the copies. Short copies are cut from chunks[filling]; each new chunk for them is twice as large
-	// as the last. The first kept chunks are from before the last Reset; of these, the ones behind filling are
+	// chunks hold the copies. Short copies are cut from chunks[filling]; each new chunk for them is at least twice as
+	// large as the last. The first kept chunks are from before the last Reset; of these, the ones behind filling are
 	// still empty.
 	chunks  [][]byte
 	filling int
@@ -59,11 +59,15 @@ func (a *Arena) add(b []byte) place {
 
 // addBoth copies b and c; c lies behind b if there is room in the chunk.
 func (a *Arena) addBoth(b, c []byte) (place, place) {
-	if len(a.chunks) == 0 {
+	n := len(b) + len(c)
+	if n == 0 || n > MaxShared {
 		return a.add(b), a.add(c)
 	}
+	if len(a.chunks) == 0 {
+		a.turn(n)
+	}
 	chunk := a.chunks[a.filling]
-	if n := len(b) + len(c); n > MaxShared || n > cap(chunk)-len(chunk) {
+	if n > cap(chunk)-len(chunk) {
 		return a.add(b), a.add(c)
 	}
 	at := place(a.filling)<<32 | place(len(chunk))
@@ -95,10 +99,7 @@ func (a *Arena) turn(need int) {
 	if len(a.chunks) > 0 {
 		size = max(size, 2*cap(a.chunks[a.filling]))
 	}
-	for size < need {
-		size *= 2
-	}
-	a.addChunk(min(size, maxChunkBytes))
+	a.addChunk(min(max(size, need), maxChunkBytes))
 	a.filling = len(a.chunks) - 1
 }
 

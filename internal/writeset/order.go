@@ -11,7 +11,10 @@ const (
 	// blockRecords is the most records of a block. With more, an insertion moves more records (half a block on
 	// average); with fewer, the directory has more entries. Between 128 and 512 the total cost hardly changes.
 	blockRecords = 256
-	blockBytes   = 16 + 12*blockRecords
+	// firstRecords is the capacity that the first block begins with: most transactions write a few records.
+	firstRecords = 8
+	slotBytes    = 8 + 4 // of a record in a block
+	blockBytes   = 64    // of a block beside that
 
 	// keepBlocks is the most blocks that Reset keeps.
 	keepBlocks = 16
@@ -25,8 +28,18 @@ type block struct {
 	// behind it.
 	skip int
 
-	heads   [blockRecords]uint64 // HeadOf each key
-	records [blockRecords]uint32 // indexes in keys.records
+	heads   []uint64 // HeadOf each key; as long as the block's capacity
+	records []uint32 // indexes in keys.records; as long as heads
+}
+
+// firstBlock has all that the directory of a small set needs in one piece of memory.
+type firstBlock struct {
+	block   block
+	heads   [firstRecords]uint64
+	records [firstRecords]uint32
+	blocks  [1]*block
+	firsts  [1]uint64
+	fences  [1][]byte
 }
 
 // order lists the records of a write set by key. Invariants:
@@ -38,11 +51,13 @@ type block struct {
 //  3. firsts[b] is HeadOf(fences[b], 0).
 //  4. A block's skip is the length of the prefix shared by its fence and the next one, and so by all keys between
 //     them. The first and the last block have no two fences: their skip is 0.
+//  5. The first block has the capacity for firstRecords to blockRecords records, all others for blockRecords.
 type order struct {
 	blocks []*block
 	firsts []uint64
 	fences [][]byte
 	spare  []*block // blocks from before the last Reset
+	slots  int      // capacity of all blocks, in records
 }
 
 // keys are the records of a write set in memory, sorted by key.
@@ -147,6 +162,7 @@ func (w *keys) insert(b, i int, id uint32) {
 		b, i = w.split(b, i, id)
 		bl = w.order.blocks[b]
 	}
+	w.order.grow(bl)
 	copy(bl.heads[i+1:], bl.heads[i:bl.n])
 	copy(bl.records[i+1:], bl.records[i:bl.n])
 	bl.heads[i], bl.records[i] = HeadOf(w.keyOf(id), bl.skip), id
@@ -165,7 +181,7 @@ func (w *keys) split(b, i int, id uint32) (int, int) {
 		fence = bl.records[keep]
 	}
 	right := w.addBlock(b+1, w.keyOf(fence))
-	right.n = copy(right.records[:], bl.records[keep:bl.n])
+	right.n = copy(right.records, bl.records[keep:bl.n])
 	bl.n = keep
 	w.setHeads(b)
 	w.setHeads(b + 1)
@@ -175,7 +191,28 @@ func (w *keys) split(b, i int, id uint32) (int, int) {
 	return b, i
 }
 
-// addBlock inserts an empty block at index b of the directory.
+// begin makes the first block.
+func (o *order) begin() {
+	f := new(firstBlock)
+	f.block.heads, f.block.records = f.heads[:], f.records[:]
+	f.blocks[0] = &f.block
+	o.blocks, o.firsts, o.fences, o.slots = f.blocks[:], f.firsts[:], f.fences[:], firstRecords
+}
+
+// grow makes room for another record in a block that has less than blockRecords.
+func (o *order) grow(bl *block) {
+	if bl.n < len(bl.heads) {
+		return
+	}
+	n := min(4*len(bl.heads), blockRecords)
+	o.slots += n - len(bl.heads)
+	heads, records := make([]uint64, n), make([]uint32, n)
+	copy(heads, bl.heads)
+	copy(records, bl.records)
+	bl.heads, bl.records = heads, records
+}
+
+// addBlock inserts an empty block at index b > 0 of the directory.
 func (w *keys) addBlock(b int, fence []byte) *block {
 	o := &w.order
 	var bl *block
@@ -183,7 +220,8 @@ func (w *keys) addBlock(b int, fence []byte) *block {
 		bl, o.spare = o.spare[n-1], o.spare[:n-1]
 		bl.n, bl.skip = 0, 0
 	} else {
-		bl = &block{}
+		bl = &block{heads: make([]uint64, blockRecords), records: make([]uint32, blockRecords)}
+		o.slots += blockRecords
 	}
 	o.blocks = slices.Insert(o.blocks, b, bl)
 	o.firsts = slices.Insert(o.firsts, b, HeadOf(fence, 0))

@@ -106,7 +106,7 @@ func (w *Set) upsert(key, value []byte) (r *record, fresh bool) {
 	switch {
 	case w.records.n == 0:
 		if len(w.order.blocks) == 0 {
-			w.addBlock(0, nil)
+			w.order.begin()
 		}
 	case w.isPastEnd(key, head):
 		b = len(w.order.blocks) - 1
@@ -120,7 +120,7 @@ func (w *Set) upsert(key, value []byte) (r *record, fresh bool) {
 		}
 	}
 	id, r := w.add(key, value)
-	if bl := w.order.blocks[b]; i == bl.n && i < blockRecords && bl.skip == 0 {
+	if bl := w.order.blocks[b]; i == bl.n && i < len(bl.heads) && bl.skip == 0 {
 		bl.heads[i], bl.records[i] = head, id
 		bl.n++
 	} else {
@@ -272,7 +272,7 @@ func (w *Set) Bytes() int64 {
 	)
 	blocks := int64(len(w.order.blocks) + len(w.order.spare))
 	refs := int64(len(w.refs)) * refBytes
-	return w.arena.held + w.records.bytes() + refs + blocks*(blockBytes+directoryBytes)
+	return w.arena.held + w.records.bytes() + refs + blocks*(blockBytes+directoryBytes) + int64(w.order.slots)*slotBytes
 }
 
 // Reset empties the set and invalidates the slices that it has returned. It keeps at most about 512 KiB of memory

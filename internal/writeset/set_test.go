@@ -49,6 +49,14 @@ func checkSet(t *testing.T, w *Set) {
 	o := &w.order
 	require.Len(t, o.firsts, len(o.blocks))
 	require.Len(t, o.fences, len(o.blocks))
+	slots := 0
+	for b, bl := range slices.Concat(o.blocks, o.spare) {
+		require.Len(t, bl.records, len(bl.heads))
+		require.LessOrEqual(t, len(bl.heads), blockRecords)
+		require.True(t, b == 0 || len(bl.heads) == blockRecords, "only the first block may be smaller")
+		slots += len(bl.heads)
+	}
+	require.Equal(t, slots, o.slots)
 	seen := make([]bool, w.Len())
 	var last []byte
 	for b, bl := range o.blocks {
@@ -437,6 +445,17 @@ func TestSetStalePositionPanics(t *testing.T) {
 func TestRecordBytes(t *testing.T) {
 	require.EqualValues(t, recordBytes, reflect.TypeFor[record]().Size())
 	require.EqualValues(t, blockBytes, reflect.TypeFor[block]().Size())
+}
+
+// TestSetOfOneRecord checks what a program pays for each transaction of one record whose set is not reused.
+func TestSetOfOneRecord(t *testing.T) {
+	key, value := make([]byte, 16), make([]byte, 1000)
+	var w *Set
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		w = new(Set)
+		w.Put(key, value)
+	}), 6.0)
+	require.Less(t, w.Bytes(), int64(1500))
 }
 
 func TestHeadOf(t *testing.T) {
