@@ -139,67 +139,6 @@ func TestCloseWaitsForTheUnpinned(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestSetsOfOpenTransactionsStay: the write set of a commit is not reused while an open transaction may look at it.
-func TestSetsOfOpenTransactionsStay(t *testing.T) {
-	e := newEngine(t, Options{Manual: true})
-	put(t, e, "a", "0")
-	tx := begin(t, e, TxOptions{})
-	put(t, e, "a", "1")
-	set := e.committer.resolver.list.Head().Value.set
-	seq := e.committer.resolver.list.Head().Value.seq.Load()
-	for i := range 3 * reclaimBatches {
-		put(t, e, fmt.Sprint("other ", i), "")
-	}
-	require.Equal(t, 1, set.Len())
-	en, ok := set.Get([]byte("a"))
-	require.True(t, ok)
-	require.Equal(t, "1", string(en.Value))
-	require.Equal(t, seq, e.tree.sets.spent[0].seq)
-	require.NoError(t, tx.Rollback())
-	for i := range reclaimBatches {
-		put(t, e, fmt.Sprint("other ", i), "")
-	}
-	require.Greater(t, e.tree.sets.spent[0].seq, seq)
-}
-
-// TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not reused while a
-// reader may find them in a memtable.
-func TestSetsOfMemtablesStay(t *testing.T) {
-	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Buffered, Manual: true})
-	value := string(make([]byte, copyBytes/8))
-	tx := begin(t, e, TxOptions{})
-	for i := range 20 {
-		require.NoError(t, tx.Put(fmt.Appendf(nil, "key %02d", i), []byte(value)))
-	}
-	require.NoError(t, tx.Commit())
-	set, seq := e.committer.resolver.list.Head().Value.set, e.committer.resolver.list.Head().Value.seq.Load()
-	others := func() {
-		for i := range lookedAt {
-			put(t, e, fmt.Sprint("other ", i), "")
-		}
-	}
-	others()
-	require.Less(t, e.readers.views.Load(), seq, "the tree has it: nothing is tested")
-	require.Equal(t, 20, set.Len())
-	require.Equal(t, seq, e.tree.sets.spent[0].seq)
-	view := begin(t, e, TxOptions{ReadOnly: true})
-	for i := range 20 {
-		require.Equal(t, value, get(t, view, fmt.Sprintf("key %02d", i)))
-	}
-	require.NoError(t, view.Rollback())
-	require.NoError(t, e.tree.mergeAll())
-	e.tree.reclaim()
-	require.Equal(t, 20, set.Len(), "the table is in use")
-	tx = begin(t, e, TxOptions{})
-	for i := range turnEntries {
-		require.NoError(t, tx.Put(fmt.Append(nil, i), nil))
-	}
-	require.NoError(t, tx.Commit())
-	require.NoError(t, e.tree.mergeAll())
-	e.tree.reclaim()
-	require.Zero(t, set.Len())
-}
-
 // TestCloseSeesWhoMoves: Close does not miss a transaction that is unpinned and pinned again while Close looks for
 // it.
 func TestCloseSeesWhoMoves(t *testing.T) {

@@ -86,9 +86,6 @@ func (c *committer) lead(own *commitNode) (completed bool) {
 	nodes := c.fill(c.resolver.list.Drain(c.batch.nodes[:0]), own, c.log.device.slow())
 	c.leaving, completed = len(nodes), slices.Contains(nodes, own)
 	c.commitNodes(nodes, own)
-	if own != nil {
-		c.tree.sets.hand(own.Value.tx)
-	}
 	return completed
 }
 
@@ -183,7 +180,7 @@ type batch struct {
 	group  uint64            // number of the group that carries it; a Buffered batch without long values is in none yet
 	runs   bool              // it has values that are stored in runs of the log
 	logged bool              // its redo was written into the group's pages, where logged values stay
-	copied bool              // no memtable refers to its write sets: they may be reused once no resolver can meet them in the commit list
+	copied bool              // no memtable refers to its write sets
 	table  *overlay.Memtable // was active when the batch was logged, and may have its keys and values
 	held   int64             // pages reserved by its commits
 
@@ -388,7 +385,7 @@ func (c *committer) published(b *batch) {
 	c.log.noteLogged(b.seq)
 	alone := c.resolver.tellLate(b.seq, c.batch.nodes)
 	c.resolver.list.Cut(c.batch.nodes[len(c.batch.nodes)-1])
-	c.tree.sets.retire(c.batch.nodes, b.seq, copied, alone)
+	c.tree.sets.retire(c.batch.nodes, copied, alone)
 	c.known.commits.Add(uint64(len(c.batch.nodes)))
 }
 

@@ -62,7 +62,7 @@ type bornRun struct {
 
 // logOps appends the redo of the ops to the redo that waits for the log. The redo of a small batch is encoded in the
 // memory of the active memtable, and the ops then refer to their keys and values there: one copy serves log, readers
-// and tree, and the write sets can be reused before the batch is merged. Only small batches are copied: their write
+// and tree, and a write set can be reused before the batch is merged. Only small batches are copied: their write
 // sets take much more memory than their keys and values do.
 func (c *committer) logOps() (copied bool) {
 	c.log.redoOps += uint64(len(c.batch.ops))

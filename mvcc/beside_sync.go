@@ -80,9 +80,6 @@ func (g *besideGroup) lead(own *commitNode) (completed bool) {
 	if completed = slices.Contains(g.nodes, own); len(g.nodes) == 0 || g.runPipeline() != nil {
 		return completed
 	}
-	if own != nil {
-		g.tree.sets.hand(own.Value.tx)
-	}
 	g.log.device.await(g.token.syncing)
 	back := min(g.leaving, (g.leaving+len(g.nodes)+1)/2)
 	g.leaving = len(g.nodes)

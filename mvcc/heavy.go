@@ -221,7 +221,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	c.resolver.cleared.note(c.batch.nodes, seq)
 	c.showAlone(seq, group, p.records) // group is synced, unlike pages that were written early
 	c.resolver.list.Cut(n)
-	c.tree.sets.retire(c.batch.nodes, seq, true, false)
+	c.tree.sets.retire(c.batch.nodes, true, false)
 	c.marks.publishDurable()
 	f = p.seal(own.set.Spilled() != nil || len(own.cuts()) > 0)
 	c.tree.reclaim()

@@ -1,9 +1,11 @@
 package mvcc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,73 +41,6 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 	require.NotNil(t, e.committer.resolver.list.Head())
 }
 
-// lookedAt is how many commits there are for what nobody can see to be looked at twice.
-const lookedAt = 3 * accountPages / 7
-
-// TestSetsAreHandedOn: single writes reuse few sets and nodes; those of a committer that is alone reuse the same set
-// at once. Sets of large records are not among them, and no node keeps a set that is reused. What other databases of
-// the process have written changes nothing.
-func TestSetsAreHandedOn(t *testing.T) {
-	other := newEngine(t, Options{Durability: Buffered})
-	var many []*Tx
-	for range lookedAt {
-		tx := begin(t, other, TxOptions{})
-		for i := range 500 {
-			require.NoError(t, tx.Put(fmt.Appendf(nil, "%05d", i), make([]byte, 100)))
-		}
-		many = append(many, tx)
-	}
-	for _, tx := range many {
-		require.NoError(t, tx.Rollback())
-	}
-	e := newEngine(t, Options{Durability: Buffered, Manual: true, RedoLimit: 1 << 30})
-	write := func(n, size int) {
-		for i := range n {
-			require.NoError(t, e.WriteOne(fmt.Appendf(nil, "%05d", i), make([]byte, size), false))
-		}
-	}
-	look := func() (nodes []*commitNode) {
-		require.NoError(t, e.tree.withMerged(func() error {
-			if err := e.tree.merge(); err != nil {
-				return err
-			}
-			e.tree.reclaim()
-			require.LessOrEqual(t, len(e.tree.sets.leaders), keptSets)
-			for _, set := range e.tree.sets.leaders {
-				require.Zero(t, set.Len())
-				require.LessOrEqual(t, set.Bytes(), int64(keptBytes))
-			}
-			for _, s := range e.tree.sets.spent {
-				nodes = append(nodes, s.node)
-			}
-			return nil
-		}))
-		return nodes
-	}
-	besideOther := func(n, size int) {
-		other := begin(t, e, TxOptions{}) // it may look at all that is committed meanwhile
-		write(n, size)
-		require.Len(t, e.tree.sets.spent, n)
-		require.NoError(t, other.Rollback())
-	}
-	write(lookedAt, 10)
-	require.Empty(t, e.tree.sets.spent)
-	require.Empty(t, e.tree.sets.leaders)
-	require.Nil(t, e.committer.resolver.list.Head().Value.set)
-	besideOther(lookedAt, 10)
-	require.Empty(t, look())
-	require.Len(t, e.tree.sets.leaders, keptSets)
-	require.Nil(t, e.committer.resolver.list.Head().Value.set)
-	write(lookedAt, 2*keptBytes)
-	look()
-	for range 2 { // the pool lets go of large ones
-		runtime.GC()
-	}
-	besideOther(lookedAt, 10)
-	require.Empty(t, look())
-	require.NotEmpty(t, e.tree.sets.leaders)
-}
-
 // TestKeptSetIsNotSeen: a transaction that may look at a committed set finds the set as it was committed, whenever
 // the transaction began.
 func TestKeptSetIsNotSeen(t *testing.T) {
@@ -136,4 +71,29 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	e.readers.active.Add(-1)
 	write("f")
 	require.Nil(t, e.committer.resolver.list.Head().Value.set)
+}
+
+// TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not reused, since readers
+// find them in a memtable; that of a batch that was copied is.
+func TestSetsOfMemtablesStay(t *testing.T) {
+	for _, records := range []int{3, 9} {
+		e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Buffered, Manual: true})
+		write := func(from int, fill byte) {
+			require.NoError(t, update(e, TxOptions{}, func(tx *Tx) error {
+				for i := range records {
+					require.NoError(t, tx.Put(fmt.Appendf(nil, "%02d", from+i), bytes.Repeat([]byte{fill}, copyBytes/8)))
+				}
+				require.LessOrEqual(t, tx.set.Bytes(), int64(keptBytes))
+				return nil
+			}))
+		}
+		write(0, 'a')
+		require.Equal(t, records < 8, e.committer.resolver.list.Head().Value.set == nil)
+		write(records, 'b')
+		view := begin(t, e, TxOptions{ReadOnly: true})
+		for i := range 2 * records {
+			require.Equal(t, strings.Repeat(string(rune('a'+i/records)), copyBytes/8), get(t, view, fmt.Sprintf("%02d", i)))
+		}
+		require.NoError(t, view.Rollback())
+	}
 }

@@ -43,7 +43,6 @@ type memtables struct {
 
 	retired []retiredTable // oldest first
 	spare   []*overlay.Memtable
-	freed   uint64 // no reader has memtable entries at or below this Seq
 
 	noBackground   int   // count of those who are about to need the tree: while it is above 0, beginMerge begins no background merge
 	backgroundFrom int   // fewest entries for a background merge; constant
@@ -153,7 +152,6 @@ func (t *memtables) retire(m *overlay.Memtable, tree uint64) {
 func (t *memtables) reclaim(horizon uint64) {
 	n := 0
 	for ; n < len(t.retired) && t.retired[n].tree <= horizon; n++ {
-		t.freed = t.retired[n].tree
 		if m := t.retired[n].table; m != nil && m.Len() <= mostEntries && len(t.spare) < spareTables {
 			m.Reset()
 			t.spare = append(t.spare, m)

@@ -356,38 +356,6 @@ func TestMemtablePages(t *testing.T) {
 	}
 }
 
-// TestSpentSetsAreBounded: while a reader holds the horizon back, not all sets of later commits are kept for reuse.
-func TestSpentSetsAreBounded(t *testing.T) {
-	inTurn(t)
-	for _, d := range []Durability{WriteThrough, Buffered} {
-		for _, records := range []int{1, 40, 1000} {
-			e := newEngine(t, Options{Durability: d, Manual: true})
-			put(t, e, "00000", "0")
-			held := begin(t, e, TxOptions{ReadOnly: true})
-			var all int64
-			for all < 2*keepSpent {
-				tx := begin(t, e, TxOptions{})
-				for i := range records {
-					require.NoError(t, tx.Put(fmt.Appendf(nil, "%05d", i), make([]byte, 100)))
-				}
-				all += tx.set.Bytes()
-				require.NoError(t, tx.Commit())
-			}
-			var kept int64
-			for _, s := range e.tree.sets.spent {
-				kept += s.node.Value.set.Bytes()
-			}
-			require.LessOrEqual(t, kept, int64(keepSpent))
-			require.Equal(t, kept, e.tree.sets.bytes)
-			require.Equal(t, "0", get(t, held, "00000"))
-			require.NoError(t, held.Rollback())
-			require.NoError(t, e.tree.mergeAll())
-			e.tree.reclaim()
-			require.Zero(t, e.tree.sets.bytes)
-		}
-	}
-}
-
 // TestMemtableEnds: after a failure nothing is merged, and readers go on.
 func TestMemtableEnds(t *testing.T) {
 	mem := vfs.NewMem(0)

@@ -19,7 +19,6 @@ type kept struct {
 }
 
 const (
-	keptSets = 16 // sets kept for the next leaders
 	// keptNodes are allocated at once, unless the record is large: one node in the commit list keeps all of them in
 	// memory, with those of their sets that are not reused. As many as fill 1,024 bytes of Go's heap: 16 took as much.
 	keptNodes = 18

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -161,19 +160,9 @@ func TestSpillModel(t *testing.T) {
 				verifyTx(t, reader, committed, rng)
 				require.NoError(t, reader.Rollback())
 			}
-			require.Zero(t, chargedBytes(t, e))
+			require.Zero(t, e.tree.sets.budget.Bytes())
 		})
 	}
-}
-
-// chargedBytes returns what write sets are charged for, except those that wait for reuse.
-func chargedBytes(t *testing.T, e *Engine) int64 {
-	t.Helper()
-	require.NoError(t, e.tree.withMerged(func() error {
-		e.tree.sets.reuse(math.MaxUint64, math.MaxUint64)
-		return nil
-	}))
-	return e.tree.sets.budget.Bytes()
 }
 
 // moveHeld moves a cursor that was positioned before later writes, and returns where it is.

@@ -106,7 +106,6 @@ func (t *tree) reclaimAll() { t.reclaimed(t.pages.ReclaimAll(&t.readers.views)) 
 func (t *tree) reclaimed(horizon uint64) {
 	t.horizon.Store(horizon)
 	t.tables.reclaim(horizon)
-	t.sets.reuse(horizon, t.tables.freed)
 	t.measure()
 }
 
