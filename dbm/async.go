@@ -56,7 +56,7 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 			}
 		}
 	}
-	err = tx.inner.CommitAsync(wait, publicly(done))
+	err = tx.inner.CommitAsync(wait, orNothing(done))
 	if !errors.Is(err, ErrBacklog) {
 		tx.finish()
 		tx.committed(err)
@@ -64,13 +64,12 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 	return public(err)
 }
 
-// publicly wraps done so that it gets errors as other callers of this package get them. A nil done becomes a
-// function that does nothing.
-func publicly(done func(error)) func(error) {
+// orNothing returns done, or, for nil, a function that does nothing.
+func orNothing(done func(error)) func(error) {
 	if done == nil {
 		return func(error) {}
 	}
-	return func(err error) { done(public(err)) }
+	return done
 }
 
 // PutAsync sets the value of key in a transaction of its own. It copies key and value. When it returns, and when it
@@ -102,7 +101,7 @@ func (db *DB) writeAsync(key, value []byte, remove bool, done func(error)) (err 
 	}
 	db.goOnDropping()
 	db.expires(0)
-	return public(db.engine.WriteOneAsync(key, value, remove, true, publicly(done)))
+	return public(db.engine.WriteOneAsync(key, value, remove, true, orNothing(done)))
 }
 
 // writeShifted is writeAsync for a key or a value whose stored form depends on the snapshot: the key begins with

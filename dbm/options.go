@@ -103,7 +103,8 @@ func (o *Options) engine() mvcc.Options {
 		},
 		Durability: mvcc.Durability(o.Durability), FlushInterval: o.FlushInterval,
 		MemoryLimit: o.MemoryLimit, RedoLimit: o.RedoLimit,
-		Leases: mvcc.LeaseOptions{MaxAge: max(o.MaxSnapshotAge, 0), Trace: o.TraceSnapshots},
+		CallbackError: public,
+		Leases:        mvcc.LeaseOptions{MaxAge: max(o.MaxSnapshotAge, 0), Trace: o.TraceSnapshots},
 	}
 	if m.FlushInterval <= 0 {
 		m.FlushInterval = time.Second

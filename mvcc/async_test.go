@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
 )
 
 // TestCallsAreNotActive: a Buffered commit whose callback is still due does not count as a concurrent committer, and
@@ -32,18 +34,42 @@ func TestCallsAreNotActive(t *testing.T) {
 	}
 }
 
+// TestQueuedAreWaitedFor: Close waits for a Buffered commit that is completed and whose callback has not been called,
+// because the sync before it hangs.
+func TestQueuedAreWaitedFor(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered, Manual: true})
+	put(t, e, "k", "0")
+	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
+	e.store.Release(1000)
+	gate := &syncGate{open: make(chan struct{})}
+	gate.shut.Store(true)
+	mem.OnOp(gate.hook)
+	called := make(chan error, 1)
+	require.NoError(t, e.WriteOneAsync([]byte("k"), []byte("v"), false, true, func(err error) { called <- err }))
+	eventually(t, "it is being synced", func() bool { return gate.waiting.Load() == 1 })
+	require.Zero(t, e.readers.active.Load())
+	used := e.readers.used()
+	gate.shut.Store(false)
+	close(gate.open)
+	require.True(t, used)
+	require.NoError(t, <-called)
+	require.NoError(t, e.Close())
+}
+
 // TestAwaitMore: the sync before callbacks covers the commits that are queued during a short wait. The wait is not
 // longer than it gains, and ends when no commit comes.
 func TestAwaitMore(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	a := &async{committer: &e.committer}
-	commits := func(n int) (all []*asyncCommit) {
+	commits := func(n int) (all []asyncCommit) {
 		for range n {
-			all = append(all, &asyncCommit{tx: &Tx{}})
+			all = append(all, asyncCommit{tx: &Tx{}})
 		}
 		return all
 	}
-	a.synced, a.back = time.Hour, 10
+	a.synced, a.back = 100*time.Millisecond, 10
 	for _, c := range commits(9) {
 		a.add(c)
 	}

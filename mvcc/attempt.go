@@ -57,7 +57,7 @@ func CallersMemory(tx *Tx) *any {
 
 // endAttempt leaves the memory of a transaction of Retry to the next one, if the invariant above allows it.
 func (tx *Tx) endAttempt() {
-	if !tx.again || !tx.ended || tx.lends || tx.async != nil || tx.pushed != nil && tx.err != nil {
+	if !tx.again || !tx.ended || tx.lends || tx.async.done != nil || tx.pushed != nil && tx.err != nil {
 		return
 	}
 	e, slot, kept := tx.e, tx.slot, tx.kept

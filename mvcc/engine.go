@@ -28,16 +28,17 @@ const MaxValue = btree.MaxValue
 type Options struct {
 	Store         logstore.Options
 	Durability    Durability
-	FlushInterval time.Duration   // Buffered: longest time that a commit is in memory only, before it is written and synced
-	MemoryLimit   int64           // bytes for versions in memory and write sets
-	RedoLimit     int64           // bytes of log that Open may have to redo, above which a flush is due
-	Leases        LeaseOptions    // how transactions hold their snapshots
-	Events        *event.Hub      // receives events; nil for none
-	Manual        bool            // no background goroutines: tests call each step of background work themselves
-	Step          func(StepPoint) // tests: called between the steps of background work
-	StepPages     int             // tests: most pages of such a step; 0 for the default
-	Shares        MemoryShares    // tests: shares of MemoryLimit
-	Thresholds                    // tests
+	FlushInterval time.Duration     // Buffered: longest time that a commit is in memory only, before it is written and synced
+	MemoryLimit   int64             // bytes for versions in memory and write sets
+	RedoLimit     int64             // bytes of log that Open may have to redo, above which a flush is due
+	Leases        LeaseOptions      // how transactions hold their snapshots
+	Events        *event.Hub        // receives events; nil for none
+	CallbackError func(error) error // what functions of asynchronous commits get for an error. Default: the error
+	Manual        bool              // no background goroutines: tests call each step of background work themselves
+	Step          func(StepPoint)   // tests: called between the steps of background work
+	StepPages     int               // tests: most pages of such a step; 0 for the default
+	Shares        MemoryShares      // tests: shares of MemoryLimit
+	Thresholds                      // tests
 }
 
 // Thresholds are set lower in tests, so that little data takes every path. 0 stands for the default, which follows
@@ -171,7 +172,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 // the engine has failed, Close returns that error. A second call does nothing.
 //
 // No user is missed. Every user of the engine is in the registry of snapshots, or counted in readers.active,
-// readers.unpinned or readers.calls. It first makes itself known there and then reads readers.closed; Close first sets
+// readers.unpinned, readers.places or readers.calls. It first makes itself known there and then reads readers.closed; Close first sets
 // closed and then looks there. So at least one of the two sees the other.
 func (e *Engine) Close() error {
 	if !e.readers.closed.CompareAndSwap(false, true) {

@@ -44,7 +44,7 @@ const (
 func (c *committer) fill(nodes []*commitNode, own *commitNode, slow bool) []*commitNode {
 	again := c.left
 	c.left = false
-	if c.opts.Durability != Durable || len(nodes) > 0 && nodes[len(nodes)-1].Value.tx.async != nil {
+	if c.opts.Durability != Durable || len(nodes) > 0 && nodes[len(nodes)-1].Value.tx.async.done != nil {
 		return nodes
 	}
 	all := int64(0)

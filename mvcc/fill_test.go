@@ -65,7 +65,7 @@ func TestFill(t *testing.T) {
 					kept = c.fast
 				}
 				if run.async {
-					pushed[c.commits-1].Value.tx.async = &asyncCommit{}
+					pushed[c.commits-1].Value.tx.async = asyncCommit{done: func(error) {}}
 				}
 				if run.durability != Durable || run.async {
 					kept = c.commits

@@ -19,7 +19,8 @@ type readers struct {
 	leases    lease.Table
 	unpinned  unpinned     // transactions that wait for admission or write to the file, and may not be in the registry meanwhile
 	active    atomic.Int32 // commits that were admitted and are not completed, and those of WriteOne from beginning to end
-	calls     atomic.Int32 // calls of Use, and commits that are not active any more and whose callbacks have not returned: see async.go
+	places    places       // of asynchronous commits
+	calls     atomic.Int32 // calls of Use, and 1 while callbacks of asynchronous commits are called
 	closed    atomic.Bool  // Close was called
 	ending    atomic.Bool  // Close was called, and nobody uses the engine any more
 	expired   atomic.Int64 // when a reader was last asked to end for want of room
@@ -91,11 +92,11 @@ func (r *readers) awaitUsers() {
 
 // used reports whether anybody but maintenance uses the engine. A user that moves from the registry, or from active,
 // to unpinned is in at least one of them at any time, but used could miss it in both, since it reads one after the
-// other. So it also checks that nobody was added to unpinned meanwhile. A commit that moves from active to calls is
-// in calls first, and calls is read after active.
+// other. So it also checks that nobody was added to unpinned meanwhile. Other moves go in the order in which used
+// looks: a commit from the registry to active and places, and from places to calls.
 func (r *readers) used() bool {
 	counts := r.unpinned.counts.Load()
-	return r.unpinned.any() || r.active.Load() > 0 || r.calls.Load() > 0 || r.registry.Count() > 0 || r.unpinned.counts.Load() != counts
+	return r.unpinned.any() || r.registry.Count() > 0 || r.active.Load() > 0 || r.places.any() || r.calls.Load() > 0 || r.unpinned.counts.Load() != counts
 }
 
 // expireBelow asks the oldest reader to end if it is below the given Seq. The next reader is asked when that one has

@@ -37,13 +37,13 @@ type Tx struct {
 	// lent: readers of large values that have not reached the end, by the value's first page: those pages stay until
 	// the transaction ends
 	lent     map[logstore.Addr]int
-	spillErr error        // of spilling the write set
-	pushed   *commitNode  // the node in the commit list that has the set; nil before the push
-	held     int64        // pages reserved for the commit
-	err      error        // of the commit; set before its committer is woken
-	async    *asyncCommit // of CommitAsync and WriteOneAsync; nil else
-	single   bool         // of WriteOne and WriteOneAsync
-	again    bool         // its memory is reused after its end: see attempt.go
+	spillErr error       // of spilling the write set
+	pushed   *commitNode // the node in the commit list that has the set; nil before the push
+	held     int64       // pages reserved for the commit
+	err      error       // of the commit; set before its committer is woken
+	async    asyncCommit // of CommitAsync and WriteOneAsync
+	single   bool        // of WriteOne and WriteOneAsync
+	again    bool        // its memory is reused after its end: see attempt.go
 	kept     kept
 	ended    bool // by Commit or Rollback: slices that it has returned are not valid any more
 }

@@ -68,6 +68,7 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 		committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots), recentKeys)
 	}
 	committer.gate.Init()
+	readers.places.freed = make(chan struct{}, 1)
 	committer.async.init(committer)
 	committer.changed.init(opts)
 	for _, p := range poolsOf(e) {
