@@ -36,7 +36,6 @@ type Options struct {
 	CallbackError func(error) error // what functions of asynchronous commits get for an error. Default: the error
 	Manual        bool              // no background goroutines: tests call each step of background work themselves
 	Step          func(StepPoint)   // tests: called between the steps of background work
-	StepPages     int               // tests: most pages of such a step; 0 for the default
 	Shares        MemoryShares      // tests: shares of MemoryLimit
 	Thresholds                      // tests
 }
@@ -57,6 +56,7 @@ type Thresholds struct {
 	KeepInline bool  // values that fit into their leaf are stored in it, whatever their length: for tests of large trees
 	CutFrom    int64 // fewest records of a range that is cut, not deleted one by one. Default 4,097
 	SyncBeside bool  // groups of several committers are synced while the next one is made, however long a sync takes
+	StepPages  int   // most pages of a step of background work
 	LastSlots  int   // of the table hash(key) -> last Seq; a power of two. Default 2 MiB worth of them
 }
 

@@ -394,7 +394,7 @@ func TestMemtableDuringAFlush(t *testing.T) {
 	const records, size = 1000, 1010 // three to a leaf; no more than may be pending
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 	turn, looks := 0, map[int]func(){}
-	opts := Options{Thresholds: Thresholds{KeepInline: true}, Durability: Durable, Manual: true, StepPages: 4, Step: func(StepPoint) {
+	opts := Options{Thresholds: Thresholds{KeepInline: true, StepPages: 4}, Durability: Durable, Manual: true, Step: func(StepPoint) {
 		turn++
 		if look := looks[turn]; look != nil {
 			look()
