@@ -138,22 +138,24 @@ func (a *applier) endsBelowLeaf(id PageID, level int, r Node) error {
 	return err
 }
 
-// before returns the child before the current one of a frame, with the changes so far applied, if there is one.
+// before returns the child before the current one of a frame, with the changes so far applied, if there is one. What
+// is inserted at an index comes before the child that was there.
 func (f *frame) before(changes []change) (PageID, bool) {
 	for i := f.index; ; i-- {
-		gone := false
-		for ; len(changes) > 0 && changes[len(changes)-1].at == i; changes = changes[:len(changes)-1] {
-			if c := &changes[len(changes)-1]; !c.gone {
-				return c.insert.id, true
-			}
-			gone = true
-		}
+		last := len(changes) - 1
 		switch {
-		case i < f.index && !gone:
+		case last >= 0 && changes[last].at == i && changes[last].gone:
+			last--
+		case i < f.index:
 			return f.node.Child(i), true
-		case i == 0:
+		}
+		if last >= 0 && changes[last].at == i {
+			return changes[last].insert.id, true
+		}
+		if i == 0 {
 			return 0, false
 		}
+		changes = changes[:last+1]
 	}
 }
 

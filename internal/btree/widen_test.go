@@ -93,26 +93,54 @@ func TestHiddenRecordsStayHidden(t *testing.T) {
 			s + "d", []string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := newTree()
-			defer tr.memory.Close()
-			tr.build(t, c.tree, rootID)
-			_, found, err := Get(tr, rootID, []byte(c.hidden))
-			require.NoError(t, err)
-			require.False(t, found)
-			var ops []Op
-			for _, k := range c.gone {
-				_, found, err := Get(tr, rootID, []byte(k))
-				require.NoError(t, err)
-				require.True(t, found, "%.20q", k)
-				ops = append(ops, Op{Key: []byte(k), Delete: true})
-			}
-			_, err = tr.apply(ops)
-			if err == nil {
-				_, found, err = Get(tr, rootID, []byte(c.hidden))
-				require.NoError(t, err)
-				require.True(t, found, "no record came to light: the case shows nothing")
-			}
-			require.ErrorIs(t, err, ErrMalformed)
+			staysHidden(t, c.tree, c.hidden, c.gone)
 		})
+	}
+}
+
+// staysHidden checks that a batch is refused that puts some keys, deletes some, and would let a hidden one be found.
+func staysHidden(t *testing.T, s subtree, hidden string, gone []string, puts ...string) {
+	tr := newTree()
+	defer tr.memory.Close()
+	tr.build(t, s, rootID)
+	_, found, err := Get(tr, rootID, []byte(hidden))
+	require.NoError(t, err)
+	require.False(t, found)
+	var ops []Op
+	for _, k := range puts {
+		ops = append(ops, Op{Key: []byte(k)})
+	}
+	for _, k := range gone {
+		_, found, err := Get(tr, rootID, []byte(k))
+		require.NoError(t, err)
+		require.True(t, found, "%.20q", k)
+		ops = append(ops, Op{Key: []byte(k), Delete: true})
+	}
+	_, err = tr.apply(ops)
+	if err == nil {
+		_, found, err = Get(tr, rootID, []byte(hidden))
+		require.NoError(t, err)
+		require.True(t, found, "no record came to light: the case shows nothing")
+	}
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
+// TestHiddenRecordsBesideSplits: a batch splits a leaf and deletes the first record behind a cut separator. The leaf
+// that must end below that record is the one before it, with what the batch has made of it.
+func TestHiddenRecordsBesideSplits(t *testing.T) {
+	s := strings.Repeat("s", MaxSeparator)
+	wide := func(k string) string { return k + strings.Repeat("w", 450) } // four take a leaf, with their values
+	full := leafWith(wide("a"), wide("b"), wide("c"), wide("d"))
+	for name, c := range map[string]struct {
+		tree   subtree
+		hidden string
+		gone   []string
+	}{
+		"the leaf before the one that widens": {
+			innerWith([]subtree{full, leafWith("f", s+"m"), leafWith(s + "c")}, "e", s+"~"), s + "m", []string{s + "c"}},
+		"the leaf that widens": {
+			innerWith([]subtree{leafWith(wide("a"), wide("b"), wide("c"), s+"m"), leafWith(s + "c")}, s+"~"), s + "m", []string{s + "c"}},
+	} {
+		t.Run(name, func(t *testing.T) { staysHidden(t, c.tree, c.hidden, c.gone, wide("bb")) })
 	}
 }
