@@ -59,7 +59,7 @@ const (
 	pageGroupOps   = 256      // most ops of a batch for which a page group is tried
 	leastRow       = 8        // lone commits in a row to the same leaf, from which on no page group is tried: see noteRow
 	bufferedBytes  = 64 << 10 // bytes of redo in memory, from which on a Buffered batch is written
-	reclaimBatches = 16       // batches between two reclaims of what no reader can see any more: versions, memtables, write sets
+	reclaimBatches = 16       // batches between two reclaims of what no reader can see any more: versions and memtables
 	// accountPages is how many pages small Buffered commits reserve between two reclaims, instead of reclaimBatches:
 	// 1 MiB, some 32 commits of one record. Larger: the pages that those commits have reserved in excess are missing
 	// to others. Smaller: commits take longer, with 128 pages by 30 ns of 450.

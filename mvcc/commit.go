@@ -15,9 +15,9 @@ import (
 )
 
 // A pushedCommit is a resolved transaction in the commit list. Its set does not change any more. Any resolver whose
-// snapshot is below the commit's Seq may read the set, so its memory is reused only when the horizon has reached that
-// Seq. A commit of one record allocates nothing else: what only its committer and the token holder need is in the Tx,
-// which the committer reuses once the commit is completed.
+// snapshot is below the commit's Seq may read the set, so its memory is reused only if there is no such resolver: see
+// sets.retire. A commit of one record allocates nothing else: what only its committer and the token holder need is in
+// the Tx, which the committer reuses once the commit is completed.
 type pushedCommit struct {
 	set    *writeset.Set
 	ranges *clearedRanges // of DeleteRange; nil for none, which keeps the node of other commits small

@@ -172,8 +172,8 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 // the engine has failed, Close returns that error. A second call does nothing.
 //
 // No user is missed. Every user of the engine is in the registry of snapshots, or counted in readers.active,
-// readers.unpinned, readers.places or readers.calls. It first makes itself known there and then reads readers.closed; Close first sets
-// closed and then looks there. So at least one of the two sees the other.
+// readers.unpinned, readers.places or readers.calls. It first makes itself known there and then reads readers.closed;
+// Close first sets closed and then looks there. So at least one of the two sees the other.
 func (e *Engine) Close() error {
 	if !e.readers.closed.CompareAndSwap(false, true) {
 		return nil

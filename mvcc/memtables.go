@@ -20,7 +20,7 @@ import (
 //  1. The newest view's Base <= applied. The tree has every commit up to Base; the memtables have those from there to
 //     applied.
 //  2. An entry does not change as long as a reader may have its table. Keys and values of small batches are in the
-//     table's own memory; those of other batches are in their write sets, which are not reused before.
+//     table's own memory; those of other batches are in their write sets, which are not reused.
 //  3. When the tree has all entries of a table, the table is retired at the Seq m of that version of the tree.
 //     Readers registered at m or above do not have the table; it is reused when the horizon has reached m.
 //  4. In Durable mode only durable entries are merged. So no View needs an older tree than the newest.
