@@ -1,8 +1,10 @@
 package mvcc
 
 import (
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,6 +84,27 @@ func TestAwaitMore(t *testing.T) {
 	a.add(commits(1)[0])
 	require.Len(t, a.awaitMore(commits(1)), 1)
 	require.EqualValues(t, 1, a.waiting.Load())
+}
+
+// TestQueueKeepsNothing: the memory of the queue leads to no commit that was called back, though no later one takes its
+// place there.
+func TestQueueKeepsNothing(t *testing.T) {
+	a := &async{}
+	var late weak.Pointer[Tx]
+	var queue []asyncCommit
+	func() {
+		a.add(asyncCommit{})
+		queue = a.more(nil)
+		tx := &Tx{}
+		late = weak.Make(tx)
+		a.add(asyncCommit{tx: tx})
+		queue = a.more(queue)
+		require.Same(t, tx, queue[1].tx)
+	}()
+	clear(queue)
+	runtime.GC()
+	require.Nil(t, late.Value())
+	runtime.KeepAlive(a)
 }
 
 // TestTokenIsPassedToAsync: who gives the token up passes it to asynchronous commits that came meanwhile, whose callers

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/writeset"
 )
 
 // TestLastCommitKeepsNothing: the newest node stays in the commit list, but does not keep its transaction's reads and
@@ -71,6 +74,33 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	e.readers.active.Add(-1)
 	write("f")
 	require.Nil(t, e.committer.resolver.list.Head().Value.set)
+}
+
+// TestLargeSetsAreNotKept: a transaction whose memory is used again does not keep large write sets of its commits in
+// memory.
+func TestLargeSetsAreNotKept(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	other := begin(t, e, TxOptions{}) // may look at the sets, so they are not taken back
+	var sets []weak.Pointer[writeset.Set]
+	used := map[*Tx]bool{}
+	for range keptNodes {
+		require.NoError(t, update(e, TxOptions{}, func(tx *Tx) error {
+			used[tx] = true
+			sets = append(sets, weak.Make(tx.writes()))
+			return tx.Put([]byte("key"), make([]byte, keptBytes/4))
+		}))
+	}
+	require.NoError(t, other.Rollback())
+	runtime.GC()
+	kept := 0
+	for _, set := range sets {
+		if set.Value() != nil {
+			kept++
+		}
+	}
+	require.Equal(t, 1, kept, "that of the newest node in the commit list")
+	runtime.KeepAlive(used)
+	runtime.KeepAlive(e)
 }
 
 // TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not reused, since readers

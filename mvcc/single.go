@@ -19,15 +19,17 @@ type kept struct {
 }
 
 const (
-	// keptNodes are allocated at once, unless the record is large: one node in the commit list keeps all of them in
-	// memory, with those of their sets that are not reused. As many as fill 1,024 bytes of Go's heap: 16 took as much.
-	keptNodes = 18
-	keptBytes = 16 << 10 // largest set that is kept
+	// keptNodes are allocated at once, unless the set is large: one node in the commit list, or a transaction that has
+	// some left, keeps all of them in memory, with those of their sets that are not reused. As many as fill 1,024 bytes
+	// of Go's heap: 16 took as much.
+	keptNodes     = 18
+	keptNodeBytes = 2 << 10  // largest set of such a node
+	keptBytes     = 16 << 10 // largest set that is kept
 )
 
 // node returns a node for the commit list. Each commit needs a new one.
 func (tx *Tx) node() *commitNode {
-	if !tx.again || tx.set.Bytes() > keptBytes {
+	if !tx.again || tx.set.Bytes() > keptNodeBytes {
 		return new(commitNode)
 	}
 	if len(tx.kept.nodes) == 0 {
