@@ -106,12 +106,15 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	return true, nil
 }
 
-// divided returns an error unless all keys of leaf l are below those of leaf r, with the separator in between. A
+// divided returns an error unless all keys of leaf l are below those of leaf r, which ascend, with the separator in between. A
 // record on the wrong side of a separator is not found by its key, and so cannot be deleted: it must not reappear
 // because the separator is removed (see widen.go).
 func (a *applier) divided(l, r Node, s separator, left, right PageID) error {
 	// The inline part of a long key is longer than any separator.
 	ok := (l.Count() == 0 || belowHigh(l.key(l.Count()-1), bound{s, true})) && (r.Count() == 0 || bytes.Compare(r.key(0), s.bytes) >= 0)
+	if err := a.tiesAscend(r); err != nil {
+		return err
+	}
 	if ok && l.Count() > 0 && r.Count() > 0 {
 		var err error
 		if ok, err = ascend(a.e, l.Cell(l.Count()-1), r.Cell(0)); err != nil {

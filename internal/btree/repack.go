@@ -86,10 +86,13 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool
 		if c.Count() == 0 {
 			return r, fmt.Errorf("%w: page %#x is empty", ErrMalformed, n.Child(i))
 		}
-		if i > first {
-			if err := a.divided(leaves[i-first-1], c, a.separatorAt(n, i), n.Child(i-1), n.Child(i)); err != nil {
-				return r, err
-			}
+		if i == first {
+			err = a.tiesAscend(c)
+		} else {
+			err = a.divided(leaves[i-first-1], c, a.separatorAt(n, i), n.Child(i-1), n.Child(i))
+		}
+		if err != nil {
+			return r, err
 		}
 		leaves = append(leaves, c)
 	}

@@ -85,7 +85,7 @@ func (a *applier) startsAt(id PageID, level int, low separator) error {
 	if n.Count() > 0 && bytes.Compare(n.Cell(0).Key(), low.bytes) < 0 {
 		return hiddenError(id)
 	}
-	return nil
+	return a.tiesAscend(n)
 }
 
 // firstKeysAscend reports whether the first key below child 0 of n is below that of child 1.

@@ -2,6 +2,7 @@ package btree
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -142,5 +143,69 @@ func TestHiddenRecordsBesideSplits(t *testing.T) {
 			innerWith([]subtree{leafWith(wide("a"), wide("b"), wide("c"), s+"m"), leafWith(s + "c")}, s+"~"), s + "m", []string{s + "c"}},
 	} {
 		t.Run(name, func(t *testing.T) { staysHidden(t, c.tree, c.hidden, c.gone, wide("bb")) })
+	}
+}
+
+// TestLongKeysInDisorderStayHidden: a leaf has a long key behind a greater one with the same inline part, whose
+// record a search misses because it takes the leaf before. What would make the leaf's range wider, or begin another
+// leaf with that record, is refused.
+func TestLongKeysInDisorderStayHidden(t *testing.T) {
+	long := func(i int) []byte { return fmt.Appendf(make([]byte, 2000), "%05d", i) }
+	remove := func(i int) func(*tree) error {
+		return func(tr *tree) error {
+			_, err := tr.apply([]Op{{Key: long(i), Delete: true}})
+			return err
+		}
+	}
+	const hidden = 3
+	for name, c := range map[string]struct {
+		leaves [][]int
+		do     func(*tree) error
+	}{
+		"merged with the leaf before": {[][]int{{1, 2}, {4, hidden}}, remove(2)},
+		"the leaf before goes":        {[][]int{{1}, {4, hidden}}, remove(1)},
+		"repacked": {[][]int{{1}, {4, hidden}}, func(tr *tree) error {
+			_, err := Repack(tr, rootID, nil, 2)
+			return err
+		}},
+		"spread": {[][]int{{1}, {4, 5, hidden}, {11}, {12}, {13}, {14}, {15}, {16}, {17}, {18}}, func(tr *tree) error {
+			_, err := Spread(tr, rootID, long(4), 9)
+			return err
+		}},
+		"split before it": {[][]int{{1}, {4, 5, hidden}, {9}}, func(tr *tree) error {
+			_, err := tr.apply([]Op{{Key: long(6), Ref: tr.run(long(6), 10)}})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree()
+			defer tr.memory.Close()
+			separators := []string{""}
+			for i, keys := range c.leaves {
+				leaf := newTree()
+				defer leaf.memory.Close()
+				for j, key := range keys {
+					ref := tr.run(long(j), 10)
+					_, err := leaf.apply([]Op{{Key: long(j), Ref: ref}})
+					require.NoError(t, err)
+					leaf.runs[ref.ID], tr.runs[ref.ID] = long(j), long(key)
+				}
+				n, err := leaf.Node(rootID)
+				require.NoError(t, err)
+				tr.pages[PageID(0x100+i)] = []pageVersion{{node: View(encode(t, n))}}
+				separators = append(separators, string(long(0)[:MaxSeparator])+"~")
+			}
+			tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, separators[:len(c.leaves)]...))}}
+			_, found, err := Get(tr, rootID, long(hidden))
+			require.NoError(t, err)
+			require.False(t, found)
+			err = c.do(tr)
+			if err == nil {
+				_, found, err = Get(tr, rootID, long(hidden))
+				require.NoError(t, err)
+				require.True(t, found, "no record came to light: the case shows nothing")
+			}
+			require.ErrorIs(t, err, ErrMalformed)
+		})
 	}
 }
