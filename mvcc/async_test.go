@@ -41,13 +41,7 @@ func TestCallsAreNotActive(t *testing.T) {
 func TestQueuedAreWaitedFor(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
-	e := openOn(t, mem, Options{Durability: Buffered, Manual: true})
-	put(t, e, "k", "0")
-	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
-	e.store.Release(1000)
-	gate := &syncGate{open: make(chan struct{})}
-	gate.shut.Store(true)
-	mem.OnOp(gate.hook)
+	e, gate := gatedEngine(t, mem, Options{Durability: Buffered, Manual: true})
 	called := make(chan error, 1)
 	require.NoError(t, e.WriteOneAsync([]byte("k"), []byte("v"), false, true, func(err error) { called <- err }))
 	eventually(t, "it is being synced", func() bool { return gate.waiting.Load() == 1 })

@@ -20,9 +20,14 @@ import (
 
 // besideEngine returns an engine that syncs each group while the next one is made, and a gate for these syncs.
 func besideEngine(t *testing.T, o Options) (*Engine, *syncGate) {
+	o.Manual, o.SyncBeside = true, true
 	mem := vfs.NewMem(0)
 	t.Cleanup(mem.Release)
-	o.Manual, o.SyncBeside = true, true
+	return gatedEngine(t, mem, o)
+}
+
+// gatedEngine returns an engine on mem that has the record k and needs no sync to grow, and a shut gate for its syncs.
+func gatedEngine(t *testing.T, mem *vfs.Mem, o Options) (*Engine, *syncGate) {
 	e := openOn(t, mem, o)
 	put(t, e, "k", "0")
 	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too

@@ -50,13 +50,7 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mem := vfs.NewMem(0)
 			defer mem.Release()
-			e := openOn(t, mem, Options{Manual: true})
-			put(t, e, "k", "0")
-			require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
-			e.store.Release(1000)
-			gate := &syncGate{open: make(chan struct{})}
-			gate.shut.Store(true)
-			mem.OnOp(gate.hook)
+			e, gate := gatedEngine(t, mem, Options{Manual: true})
 			committed := make(chan error, 1)
 			go func() {
 				tx, err := e.Begin(TxOptions{})
