@@ -143,6 +143,33 @@ func containsNetwork(list []*network, n *network) bool {
 	return false
 }
 
+// silentAfter is how long a shard may owe an answer before its connection is given up, if an address is known that is
+// not its node's: a stopped process does not end its connections. The calls under way are sent again, to the node
+// that serves the shard then.
+const silentAfter = int64(2 * time.Second)
+
+var errSilent = fmt.Errorf("hydra: no answer for %v", time.Duration(silentAfter))
+
+func (e *engine) silent(s *shard) bool {
+	if s.conn == nil || e.now-s.heard <= silentAfter || !e.elsewhere(s) {
+		return false
+	}
+	for _, c := range e.slots {
+		if c != nil && c.conn == s.conn && c.op != protocol.OpBatch && e.now-c.posted > silentAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// elsewhere reports whether the shard may be served, or its node be asked for, at another address than the only one
+// that the map has for it: a map that dates from a failover names the new primary alone.
+func (e *engine) elsewhere(s *shard) bool {
+	other := func(a string) bool { return a != s.addrs[0] }
+	return len(s.addrs) != 1 || slices.ContainsFunc(e.first, other) ||
+		slices.ContainsFunc(e.shards, func(x *shard) bool { return slices.ContainsFunc(x.addrs, other) })
+}
+
 // Times of connecting.
 const (
 	dialTimeout = 2 * time.Second

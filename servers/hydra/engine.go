@@ -23,6 +23,8 @@ import (
 //     a shard has answered that it was not applied, with a new number. Only an answer on the newest connection
 //     counts: a refusal by a former primary shows nothing once the write may have reached another one.
 //  3. A write whose caller has given up is not sent again: nobody could tell when it would be applied.
+//  4. A request of the engine itself stays with its shard, whatever the map says, and ends with the shard's connection
+//     if it is not answered before, also while it is queued. So whoever waits for one is told.
 type engine struct {
 	clock  *clock
 	wall   uint64 // number of suspensions that the engine knows
@@ -208,11 +210,7 @@ func (e *engine) start(c *call) {
 		e.finish(c, e.closed)
 		return
 	}
-	if c.shard == nil || c.internal == nil {
-		e.route(c)
-		return
-	}
-	e.try(c)
+	e.route(c)
 }
 
 func (e *engine) hashOf(c *call) uint64 {
@@ -223,12 +221,15 @@ func (e *engine) hashOf(c *call) uint64 {
 }
 
 // route finds the call's shard by its hash. It computes the hash again, because a node in memory that was restarted
-// sends a map with another seed. A write that an earlier life of a shard may have seen stays with that shard.
+// sends a map with another seed. A write that an earlier life of a shard may have seen stays with that shard, as do
+// requests of the engine (invariant 4).
 func (e *engine) route(c *call) {
-	c.hash = e.hashOf(c)
-	if c.number == 0 || c.shard == nil {
-		id, _ := e.circle.Owner(c.hash)
-		c.shard = e.shard(id)
+	if c.internal == nil {
+		c.hash = e.hashOf(c)
+		if c.number == 0 || c.shard == nil {
+			id, _ := e.circle.Owner(c.hash)
+			c.shard = e.shard(id)
+		}
 	}
 	e.try(c)
 }
@@ -387,7 +388,8 @@ func (e *engine) Step() (worked bool) {
 	return worked
 }
 
-// lost removes an ended connection from its shard, and queues its calls again, oldest first.
+// lost removes an ended connection from its shard, ends the engine's own requests, and queues all other calls again,
+// oldest first.
 func (e *engine) lost(s *shard, err error) {
 	conn := s.conn
 	conn.Close()
@@ -396,6 +398,12 @@ func (e *engine) lost(s *shard, err error) {
 	s.show()
 	s.renew.clear()
 	s.dialAfter = e.now
+	own := func(c *call) bool {
+		if c.internal != nil {
+			c.internal(e, c, wire.Message{Header: wire.Header{Status: uint16(protocol.StatusUnavailable)}})
+		}
+		return c.internal != nil
+	}
 	var again []*call
 	for _, c := range e.slots {
 		if c == nil || c.conn != conn {
@@ -403,8 +411,7 @@ func (e *engine) lost(s *shard, err error) {
 		}
 		e.leave(c)
 		switch {
-		case c.internal != nil:
-			c.internal(e, c, wire.Message{Header: wire.Header{Status: uint16(protocol.StatusUnavailable)}})
+		case own(c): // invariant 4
 		case c.abandoned: // invariant 3
 			e.finish(c, nil)
 		default:
@@ -420,7 +427,7 @@ func (e *engine) lost(s *shard, err error) {
 		}
 		return 0
 	})
-	s.queue = append(again, s.queue...)
+	s.queue = append(again, slices.DeleteFunc(s.queue, own)...)
 }
 
 // Tick does what depends on time: connections, deadlines, retries, leases. It is called at least every tickEvery
@@ -460,33 +467,6 @@ func (e *engine) Tick(now time.Time) {
 	if e.stale && !e.asking {
 		e.askMap()
 	}
-}
-
-// silentAfter is how long a shard may owe an answer before its connection is given up, if an address is known that is
-// not its node's: a stopped process does not end its connections. The calls under way are sent again, to the node
-// that serves the shard then.
-const silentAfter = int64(2 * time.Second)
-
-var errSilent = fmt.Errorf("hydra: no answer for %v", time.Duration(silentAfter))
-
-func (e *engine) silent(s *shard) bool {
-	if s.conn == nil || e.now-s.heard <= silentAfter || !e.elsewhere(s) {
-		return false
-	}
-	for _, c := range e.slots {
-		if c != nil && c.conn == s.conn && c.op != protocol.OpBatch && e.now-c.posted > silentAfter {
-			return true
-		}
-	}
-	return false
-}
-
-// elsewhere reports whether the shard may be served, or its node be asked for, at another address than the only one
-// that the map has for it: a map that dates from a failover names the new primary alone.
-func (e *engine) elsewhere(s *shard) bool {
-	other := func(a string) bool { return a != s.addrs[0] }
-	return len(s.addrs) != 1 || slices.ContainsFunc(e.first, other) ||
-		slices.ContainsFunc(e.shards, func(x *shard) bool { return slices.ContainsFunc(x.addrs, other) })
 }
 
 // tickEvery is the interval of Tick: short enough to renew a lease of a second in its second half.
