@@ -3,7 +3,9 @@
 // # What is recovered
 //
 // All pages of the file are read. Pages whose checksum is right under the salt of their segment are sound; they are
-// indexed by the group that wrote them (see pagefile). That needs neither a superblock nor a complete log. Then:
+// indexed by the group that wrote them (see pagefile). That needs neither a superblock nor a complete log. If the
+// header of a segment is lost, the next header of the log, a checkpoint, or two pages that imply the same salt show
+// it. Otherwise no page of the segment can be told from a damaged one, except a value, see run. Then:
 //
 //  1. The newest checkpoint whose pages are all sound gives the translation table, the map of the pages in use, and
 //     the group as of which the tree is. Whether a superblock names the checkpoint does not matter.
