@@ -138,6 +138,34 @@ func TestTokenTurns(t *testing.T) {
 	require.Equal(t, []uint64{applied + 1, applied + 1, applied + 1}, seen)
 }
 
+// TestNewHolderRuns: background work that a committer hands the token runs before the committer goes on, though there is
+// only one processor. The runtime lets the committer go first now and then.
+func TestNewHolderRuns(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	first := 0
+	for range 100 {
+		e.token.take()
+		var ran atomic.Bool
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			e.token.take()
+			ran.Store(true)
+			e.token.pass(true)
+		}()
+		for e.token.waiting.Load() == 0 {
+			runtime.Gosched()
+		}
+		e.token.pass(false)
+		if ran.Load() {
+			first++
+		}
+		<-done
+	}
+	require.Greater(t, first, 75)
+}
+
 // TestBatches: commits that wait together are completed together, with one Seq, one group and one sync.
 func TestBatches(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
