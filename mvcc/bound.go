@@ -27,7 +27,9 @@ import (
 //  4. A round may take seconds, for example when deletes have lowered the bound. Meanwhile commits pass the bound at
 //     boundRate in all, and none waits longer than boundWait.
 //  5. Room that commits give back, and what the bound rises by, goes to the waiting commits in order: see line.go.
-//  6. A round makes room for a boundGain-th of the bound in addition to what is asked for: its checkpoints serve more
+//  6. The parts of a round use the room that is held for what is dirty, and nothing is held anew before the round ends.
+//     Until then the bound is lower by what they have used, so no commit takes it.
+//  7. A round makes room for a boundGain-th of the bound in addition to what is asked for: its checkpoints serve more
 //     than one commit.
 const (
 	boundFactor = 2
@@ -72,6 +74,8 @@ type crowd struct {
 	asked   atomic.Int64 // pages that a commit asks for which has begun to wait since the last round; 0: none has
 	bound   atomic.Int64 // bytes; written by the token holder
 	raised  int64        // bytes that are allowed above the bound; guarded by the token
+	lends   bool         // parts use the room that is held for what is dirty; guarded by checkpoints.mu
+	lent    int64        // pages of that room that they have used; written with checkpoints.mu and the token held
 	past    int64        // by how much the file may be past its bound already when it is cleaned; guarded by checkpoints.mu
 	backups backups
 	passing atomic.Int64 // when the last of the waiting commits may pass the bound, in ns since 1970
@@ -106,7 +110,7 @@ func (p *pressure) noteBound() {
 	if p.crowd.backups.underWay() {
 		p.crowd.raised = max(p.crowd.raised, p.store.HeldBytes()+s.FileBytes/boundStep)
 	}
-	p.store.SetBound(bound + p.crowd.raised)
+	p.store.SetBound(bound + p.crowd.raised - withMargin(p.crowd.lent)*logstore.PageSize)
 }
 
 // boundBytes returns the bound for what is live. Token held.
@@ -179,6 +183,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	before, tried := m.marks.committed.Load(), false
 	defer func() {
 		if lerr := m.log.withLog(func() error {
+			m.pressure.takeBack()
 			m.pressure.noteBound()
 			step := m.store.SpaceStats().FileBytes / boundStep
 			if !m.pressure.roomy(pages) && m.marks.committed.Load() == before && tried {
@@ -208,7 +213,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	if m.pressure.roomy(pages) {
 		return nil
 	}
-	tried = true
+	tried, m.pressure.crowd.lends = true, true
 	for range mostParts {
 		n, err := m.flusher.parts()
 		if err != nil {
@@ -255,6 +260,21 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	return m.checkpoints.checkpointTwice()
 }
 
+// lend lets a part of the given number of pages use room that is held for what is dirty, if makeWay has it flushed.
+// If as much were held again after each part, a file at its bound would grow by what the parts write before anything
+// of it is free: by 12 MiB where 50 MB of records of 100 bytes are half deleted. Room for the least part stays. The caller holds the token and checkpoints.mu.
+func (p *pressure) lend(pages int64) {
+	if c := &p.crowd; c.lends {
+		c.lent = min(c.lent+pages, (heldParts*p.partBytes()-p.partBytes()/partShare)/logstore.PageSize)
+	}
+}
+
+// takeBack ends what lend has begun. The caller holds the token and checkpoints.mu.
+func (p *pressure) takeBack() {
+	p.crowd.lends, p.crowd.lent = false, 0
+	p.room.rebalance(0)
+}
+
 // reserveWithin finds room for what background work moves to make room. It may exceed the bound, or what makeWay has
 // found the file to take, by no more than is spared for that. The caller holds checkpoints.mu.
 func (p *pressure) reserveWithin(extra int64) error {
@@ -269,7 +289,7 @@ func (p *pressure) reserveAtRest(extra int64) error {
 
 // reservePast is reserveWithin that may exceed the bound by more further bytes.
 func (p *pressure) reservePast(more, extra int64) error {
-	over := boundClean + p.store.SpaceStats().LoggedBytes/boundLogged + more
+	over := boundClean + p.store.SpaceStats().LoggedBytes/boundLogged + withMargin(p.crowd.lent)*logstore.PageSize + more
 	err := p.store.ReserveWithin(logstore.ForWrites, extra, over/logstore.PageSize)
 	if err == logstore.ErrBound {
 		return logstore.ErrFull

@@ -191,6 +191,7 @@ func (fl *flusher) flushPart(n int) (err error) {
 			return err
 		}
 		fl.pages.Join(part, others)
+		fl.pressure.lend(fl.pages.PartPages(part))
 		if err := fl.log.provideFor(fl.pages.PartPages(part), ahead); err != nil {
 			return err
 		}

@@ -85,7 +85,7 @@ func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - 
 // freed. A file that grows ahead for everything that may become dirty during a load gets twice as long as its bound.
 func (p *pressure) unwritten() int64 {
 	tree, lacking, later := p.tree.sizes(), p.tree.lackingPages(), int64(0)
-	if n := tree.dirty/logstore.PageSize + lacking - heldParts*p.partBytes()/logstore.PageSize; n > 0 && !p.room.scarce(n) {
+	if n := tree.dirty/logstore.PageSize + lacking - heldParts*p.partBytes()/logstore.PageSize + p.crowd.lent; n > 0 && !p.room.scarce(n) {
 		later = n
 		if more := tree.must - heldParts*p.partBytes()/logstore.PageSize; more > 0 && !p.isNew() && !p.inBulk() {
 			later = max(0, n-more)
