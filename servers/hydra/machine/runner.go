@@ -24,6 +24,12 @@ const (
 	// GETs, one shard and two processors: 640,000 operations a second by 20 µs, 870,000 by 100 or 400 µs. With two
 	// shards on two processors 100 µs costs the callers up to a third of their rate.
 	longSpin = 100 * time.Microsecond
+	// shortSpin replaces spinTime on a node without a cluster that has a shard for each processor, or more: who polls
+	// there keeps a client, or the next shard, from its processor. Two shards on two processors, beside 1, 4, 16 and 50
+	// callers, half of whose requests are GETs by message: 63,000, 132,000, 370,000 and 622,000 operations a second
+	// by 5 µs, 47,000, 103,000, 365,000 and 551,000 by 20, and 9 to 32 % less processor time for each; 10 µs are as good,
+	// 2 worse. Clients on other machines are answered later where 5 to 20 µs pass between their requests.
+	shortSpin = 5 * time.Microsecond
 	// lookEvery is the interval at which a busy shard checks its connections, and publishes its statistics.
 	lookEvery = 50 * time.Millisecond
 	// idleLook is the longest sleep of a thread. waitingLook is the longest sleep while the shard does not take the
@@ -82,7 +88,15 @@ func (r *runner) run() {
 		pin(r.n.processor(r.number))
 	}
 	var idle, looked time.Time
-	spin, spares := spinTime, r.copy == nil && len(r.n.runners()) < runtime.NumCPU()
+	least, most := spinTime, spinTime
+	switch crowded := len(r.n.runners()) >= runtime.NumCPU(); {
+	case r.copy != nil:
+	case crowded:
+		least, most = shortSpin, shortSpin
+	default:
+		most = longSpin
+	}
+	spin := least
 	for !r.stopped.Load() {
 		r.take()
 		worked := r.sweep()
@@ -109,8 +123,8 @@ func (r *runner) run() {
 			// durable PUT of one client beside ten busy threads takes 0.46 to 0.62 ms instead of 0.92 to 1.83.
 			r.sleep(r.idleFor())
 			idle = time.Now()
-			if spin = spinTime; idle.Sub(now) < longSpin && spares {
-				spin = longSpin
+			if spin = least; idle.Sub(now) < most {
+				spin = most
 			}
 		}
 	}
