@@ -225,7 +225,7 @@ func (s *salvager) replayFlush(g *group, base uint64) error {
 	}
 	s.install(pages, x.Base)
 	for _, r := range x.Retired {
-		s.retire(r)
+		s.retire(r, x.Base)
 	}
 	for _, name := range x.Removed {
 		s.remove(name)
@@ -233,8 +233,9 @@ func (s *salvager) replayFlush(g *group, base uint64) error {
 	return nil
 }
 
-// retire notes that a page is known by its own address from now on.
-func (s *salvager) retire(r override.TableEntry) {
+// retire notes that a page is known by its own address from now on, as the end of a flush with this base says. The
+// flush may have an image under that name already, of a page that was changed since it lost the other name.
+func (s *salvager) retire(r override.TableEntry, base uint64) {
 	at, ok := s.places[r.Name]
 	if !ok || at.addr != r.Addr {
 		at = image{r.Addr, s.low}
@@ -242,7 +243,9 @@ func (s *salvager) retire(r override.TableEntry) {
 			at.asOf = s.asOfPage(r.Addr)
 		}
 	}
-	s.places[r.Addr] = at
+	if newer, ok := s.places[r.Addr]; !ok || newer.asOf < base {
+		s.places[r.Addr] = at
+	}
 	delete(s.places, r.Name)
 	delete(s.entries, r.Name)
 }
