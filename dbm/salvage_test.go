@@ -451,6 +451,23 @@ func TestSalvageDamaged(t *testing.T) {
 	require.LessOrEqual(t, sum.odd, 3+sum.undamaged/1000)
 }
 
+// TestSalvageLostEnds: the ends of three flushes in a row are lost, and the redo records with which their leaves could be
+// compared. Each flush may then be as of the same group as the one before, and its leaves count nevertheless.
+func TestSalvageLostEnds(t *testing.T) {
+	inTurn(t)
+	const seed = 1645
+	h := newSalvageHistory(t, seed)
+	whole, _, err := salvageBytes(t, h.file, salvage.Options{})
+	require.NoError(t, err)
+	bad, what := damagePages(rand.New(rand.NewPCG(seed, 99)), h.file)
+	for range 5 { // it was by chance which of the flushes counted
+		var sum salvageTally
+		sum.compare(t, h, whole, bad, what)
+		require.Zero(t, sum.odd)
+		require.Greater(t, sum.back, 1000)
+	}
+}
+
 // salvageTally counts, over damaged files, what became of their records.
 type salvageTally struct {
 	undamaged, back   int // records whose newest version is undamaged; those of them that came back

@@ -69,7 +69,8 @@ func (s *salvager) replay() error {
 		s.installEndless(newest)
 		return nil
 	}
-	for first, f := range s.flushes {
+	for _, first := range slices.Sorted(maps.Keys(s.flushes)) { // of two that seem to have the same base, the later one counts
+		f := s.flushes[first]
 		if err := s.imageFacts(s.baseOf(first, f), f.pages, false); err != nil {
 			return err
 		}
