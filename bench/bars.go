@@ -72,6 +72,7 @@ func (d *dataset) judgements() []judgement {
 		atLeast("burst-"+bar.mix, "rate", "YCSB "+bar.mix+" as a burst right behind a load, tmpfs", "pebble", bar.ratio)
 	}
 	variant("flashdbm-load", "bulk", "device_mb", "sorted load by DB.Load, bytes of the file", "raw-sequential", 0.9)
+	variant("flashdbm-load", "bulk", "device_mb", "sorted load by DB.Load, bytes of the file, past the page cache", "raw-direct", 0.9)
 	variant("flashdbm-load", "bulk", "rate", "sorted load by DB.Load", "lmdb-append", 1.5)
 	variant("flashdbm-load", "bulk", "rate", "sorted load by DB.Load", "pebble-ingest", 1.5)
 	all = append(all, d.bytes()...)
