@@ -6,7 +6,8 @@ import "time"
 // written. So background work pauses between its parts to let commits through, and if commits are synced by the
 // clock, it syncs what it has written before that gets too much.
 //
-//   - Durable: a pause after each part, unless commits take much of the log.
+//   - Durable: a pause after each part, unless commits take much of the log, or nothing runs in the background
+//     (Options.Manual).
 //   - Buffered: background work syncs, without the token, when a sync of the pages that it has written may take a
 //     syncShare-th of FlushInterval. So the sync of a tick waits for no more than that, or twice that if another sync
 //     has just begun.
@@ -43,7 +44,7 @@ func (k *checkpointer) pace() {
 	heavy := counters.Pages-p.paused > pauseBelow
 	p.paused = counters.Pages
 	switch {
-	case k.opts.Durability == Durable && k.readers.active.Load() > 0 && !heavy:
+	case k.opts.Durability == Durable && k.readers.active.Load() > 0 && !heavy && !k.opts.Manual:
 		time.Sleep(pauseBetween)
 	case k.opts.Durability == Buffered && k.store.UnsyncedPages() >= max(p.ahead, syncLeast):
 		if k.store.Sync() == nil { // else the store is poisoned, and the next step says so
