@@ -197,6 +197,7 @@ func smallBackup(t *testing.T) []byte {
 // TestRestoreRefusesDamage restores backups that were cut off near any of their page boundaries or have one flipped
 // bit. Restore fails and leaves nothing behind.
 func TestRestoreRefusesDamage(t *testing.T) {
+	inTurn(t)
 	whole := smallBackup(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "db")

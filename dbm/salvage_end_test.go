@@ -38,6 +38,7 @@ func fileBytes(t testing.TB, mem *vfs.Mem) []byte {
 // Without that header only the pages of the segment, which may be few, show what its salt was; and no later page shows
 // that there was more.
 func TestSalvageEnd(t *testing.T) {
+	inTurn(t)
 	for _, durability := range []Durability{Durable, WriteThrough} { // one record to a page; growing pages
 		mem := vfs.NewMem(1 << 30)
 		mem.WithoutCrashes()

@@ -575,6 +575,7 @@ func (h *salvageHistory) requireCut(t *testing.T, records map[string]salvagedRec
 // TestSalvageLostHeaders: both copies of all segment headers are lost, and both superblocks except for the magic.
 // The salts of all segments are found in the checkpoint and in the pages themselves.
 func TestSalvageLostHeaders(t *testing.T) {
+	inTurn(t)
 	h := newSalvageHistory(t, 3)
 	file := bytes.Clone(h.file)
 	for n := 1; n*256*logstore.PageSize < len(file); n++ {
