@@ -18,11 +18,8 @@ import (
 // that was sent does. Otherwise nobody was asked for the map any more.
 func TestGuideLeavesNothingQueued(t *testing.T) {
 	f := newBench(t)
-	f.s.conn, f.s.sided, f.e.guided = nil, nil, true
-	asked := &bench{t: t}
-	guide := &shard{id: protocol.AnyShard, net: f.s.net, conn: asked, extents: map[uint32]*extent{}}
-	f.e.shards = append(f.e.shards, guide)
-	f.e.follow(guide)
+	f.s.conn, f.s.sided = nil, nil
+	guide, asked := f.guide()
 	asked.ended = wire.ErrClosed
 	f.e.stale = true
 	f.e.Tick(time.Now())
@@ -114,10 +111,7 @@ func (w *world) step() string {
 			s.dialing, e.stale = false, true
 		}
 		if !e.guided && !e.connected() {
-			e.guided = true
-			guide := &shard{id: protocol.AnyShard, net: w.s.net, conn: &bench{t: w.t}, extents: map[uint32]*extent{}}
-			e.shards = append(e.shards, guide)
-			e.follow(guide)
+			w.guide()
 			return "guide"
 		}
 	case 4:

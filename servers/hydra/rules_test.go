@@ -526,16 +526,23 @@ func TestSilentShardOfAMapWithOneNode(t *testing.T) {
 	require.Nil(t, f.s.conn)
 }
 
+// guide has the engine ask a node for the map, as it does while no shard is connected, and returns the shard that stands
+// for the node, and its connection.
+func (f *bench) guide() (guide *shard, asked *bench) {
+	asked = &bench{t: f.t}
+	guide = &shard{id: protocol.AnyShard, net: f.s.net, conn: asked, extents: map[uint32]*extent{}}
+	f.e.guided, f.e.shards = true, append(f.e.shards, guide)
+	f.e.follow(guide)
+	return guide, asked
+}
+
 // TestGuideLeavesNoRequest: a node that is asked for the map because no shard is connected may be asked again before it
 // has answered, and its connection ends with the first answer. The second request ends with it: otherwise nobody was
 // asked for the map any more.
 func TestGuideLeavesNoRequest(t *testing.T) {
 	f := newBench(t)
-	f.s.conn, f.s.sided, f.e.guided = nil, nil, true
-	asked := &bench{t: t}
-	guide := &shard{id: protocol.AnyShard, net: f.s.net, conn: asked, extents: map[uint32]*extent{}}
-	f.e.shards = append(f.e.shards, guide)
-	f.e.follow(guide)
+	f.s.conn, f.s.sided = nil, nil
+	guide, asked := f.guide()
 	f.e.stale = true
 	f.e.Tick(time.Now())
 	first := asked.request(protocol.OpMap)
@@ -554,12 +561,10 @@ func TestGuideLeavesNoRequest(t *testing.T) {
 // TestSilentGuide: a node that is asked for the map, and is stopped before it answers, is given up.
 func TestSilentGuide(t *testing.T) {
 	f := newBench(t)
-	f.s.conn, f.s.sided, f.e.guided = nil, nil, true
+	f.s.conn, f.s.sided = nil, nil
 	f.mono = time.Second
 	f.e.look()
-	guide := &shard{id: protocol.AnyShard, net: f.s.net, conn: &bench{t: t}, extents: map[uint32]*extent{}}
-	f.e.shards = append(f.e.shards, guide)
-	f.e.follow(guide)
+	f.guide()
 	f.mono += time.Duration(silentAfter) + time.Millisecond
 	f.e.Tick(time.Now())
 	require.False(t, f.e.guided)
