@@ -262,7 +262,8 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 
 // lend lets a part of the given number of pages use room that is held for what is dirty, if makeWay has it flushed.
 // If as much were held again after each part, a file at its bound would grow by what the parts write before anything
-// of it is free: by 12 MiB where 50 MB of records of 100 bytes are half deleted. Room for the least part stays. The caller holds the token and checkpoints.mu.
+// of it is free: by 12 MiB where 50 MB of records of 100 bytes are half deleted. Room for the least part stays. The
+// caller holds the token and checkpoints.mu.
 func (p *pressure) lend(pages int64) {
 	if c := &p.crowd; c.lends {
 		c.lent = min(c.lent+pages, (heldParts*p.partBytes()-p.partBytes()/partShare)/logstore.PageSize)

@@ -398,7 +398,7 @@ func (e *engine) lost(s *shard, err error) {
 	s.show()
 	s.renew.clear()
 	s.dialAfter = e.now
-	own := func(c *call) bool {
+	own := func(c *call) bool { // told that there is no answer, it queues nothing
 		if c.internal != nil {
 			c.internal(e, c, wire.Message{Header: wire.Header{Status: uint16(protocol.StatusUnavailable)}})
 		}
