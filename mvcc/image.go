@@ -82,7 +82,9 @@ func (t *imageWalk) each(f func(c *Cursor, key []byte, length int64) error) erro
 // A walk that keeps a processor busy delays commits if there are few processors. So while there are commits, it rests
 // four times as long as it has worked, and works for a short time only: a committer that wakes up after a sync waits
 // for it that long. With 500 µs of work and rests twice as long a backup was no faster, because most short stretches
-// of work meet no commit; rests nine times as long halve its speed.
+// of work meet no commit; rests nine times as long halve its speed. A commit that is under way may be waiting for this
+// very processor, so that none is completed meanwhile: when only completed ones counted, a walk went on for 4 ms while the
+// new holder of the token waited behind background work on the other processor.
 const (
 	restEvery = 150 * time.Microsecond
 	restShare = 4
@@ -95,7 +97,7 @@ func (t *imageWalk) rest() {
 	if worked < restEvery {
 		return
 	}
-	if n := t.tx.e.known.commits.Load(); n != t.commits {
+	if n := t.tx.e.known.commits.Load(); n != t.commits || t.tx.e.readers.active.Load() > 0 {
 		t.commits = n
 		time.Sleep(min(restShare*worked, restMost))
 	}

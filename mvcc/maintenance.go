@@ -207,7 +207,11 @@ func (m *maintenance) housekeep() error {
 	if err := look(func() error {
 		var dying bool
 		if m.Failed() == nil {
-			m.tree.reclaimAll() // readers may have ended, and nobody commits
+			if m.readers.active.Load() > 0 {
+				m.tree.reclaim() // commits go on with it, a part at a time
+			} else {
+				m.tree.reclaimAll() // readers may have ended
+			}
 		}
 		m.pressure.noteRedo()
 		flush, checkpoint = m.pressure.flushDue(), m.pressure.checkpointDue()

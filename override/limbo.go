@@ -32,8 +32,38 @@ type limbo struct {
 	kept        int      // length of held and heldEntries after that pass
 	passed      int      // calls of Reclaim since that pass
 
-	// Of a pass under way: held[:stay] stays, held[stay:next] is empty, the rest has yet to be looked at. 0 otherwise.
+	// Of a pass under way: how far it has come in held, and after that in heldEntries.
+	passing  bool
+	versions sweep
+	leaving  sweep
+}
+
+// sweep is how far a pass has come in a list: list[:stay] stays, list[stay:next] is empty, and the rest has yet to be
+// looked at.
+type sweep struct {
 	stay, next int
+	done       bool
+}
+
+// sweepPart goes on through at most most elements of the list, and returns how many it has looked at. stays reports
+// whether an element stays; it has freed the element if not.
+func sweepPart[T any](s *sweep, list *[]T, most int, stays func(T) bool) (looked int) {
+	if s.done {
+		return 0
+	}
+	begin, end := s.next, min(s.next+most, len(*list))
+	for _, x := range (*list)[begin:end] {
+		if stays(x) {
+			(*list)[s.stay] = x
+			s.stay++
+		}
+	}
+	clear((*list)[max(begin, s.stay):end])
+	if s.next = end; end == len(*list) {
+		*list = (*list)[:s.stay]
+		*s = sweep{done: true}
+	}
+	return end - begin
 }
 
 // remnant is a version, or the node of one, that readers from Seq from up to but excluding until may use.
@@ -59,11 +89,12 @@ const (
 	// readers on 6.6 MB of live data held up to 73 MB.
 	heldShare = 8
 	heldSlack = 32
-	// heldPart is how many remnants one Reclaim looks at in a pass over held, besides two for each that it has added, so
-	// that the pass ends: some 0.2 ms, for which commits wait. With whole passes they waited 1 to 3.5 ms when a backup
-	// ended, beside which four writers had made 10,000 commits a second each. Smaller: what readers that have gone have
-	// held stays for longer.
-	heldPart = 1 << 10
+	// heldPart is how many remnants or entries one Reclaim looks at in a pass over held, besides two for each that it has
+	// added, so that the pass ends. Commits wait for it, up to half a millisecond where these are in no cache of the
+	// processor; for 1,024 of them up to 1.9 ms. With whole passes they waited 1 to 3.7 ms when a backup ended, beside
+	// which four writers had made 10,000 commits a second each. Smaller: what readers that have gone have held stays for
+	// longer.
+	heldPart = 1 << 8
 	heldPass = 64 // remnants: a pass over held comes at the latest after held/heldPass calls of Reclaim, once any reader has gone
 )
 
@@ -100,7 +131,9 @@ func (l *limbo) size() int {
 }
 
 // holds returns how many of them are held for present readers only.
-func (l *limbo) holds() int { return len(l.held) - (l.next - l.stay) + len(l.heldEntries) }
+func (l *limbo) holds() int {
+	return len(l.held) - (l.versions.next - l.versions.stay) + len(l.heldEntries) - (l.leaving.next - l.leaving.stay)
+}
 
 // Reclaim frees what no reader can see any more, according to the registry. It tells the store at which Seqs
 // readers may be, and returns the horizon. watermark is the least watermark at which readers register. Token
@@ -110,7 +143,7 @@ func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	l.pins = pins
 	l.store.SetSnapshots(pins)
 
-	before := len(l.held)
+	before := len(l.held) + len(l.heldEntries)
 	// If no reader is registered, every reader that comes from now on finds the replacements.
 	alone := len(l.young) > 0 && l.registry.Count() == 0
 	top := pins[len(pins)-1] // the watermark: future readers are at this Seq or above
@@ -150,9 +183,9 @@ func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	}
 	l.entries = slices.Delete(l.entries, 0, n)
 
-	if held := l.holds(); l.next > 0 || len(l.heldPins) == 0 || horizon != l.heldPins[0] ||
+	if held := l.holds(); l.passing || len(l.heldPins) == 0 || horizon != l.heldPins[0] ||
 		held > l.kept+l.kept/heldShare+heldSlack || l.passed*heldPass >= held && l.anyGone() {
-		l.reclaimHeld(heldPart + 2*(len(l.held)-before))
+		l.reclaimHeld(heldPart + 2*(len(l.held)+len(l.heldEntries)-before))
 	} else {
 		l.passed++
 	}
@@ -172,20 +205,22 @@ func (l *limbo) anyGone() bool {
 // ReclaimAll is Reclaim, except that it also frees at once what is held for readers that have gone. Token held.
 func (l *limbo) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
 	horizon = l.Reclaim(watermark)
-	if l.next > 0 {
-		l.reclaimHeld(len(l.held))
+	if l.passing {
+		l.reclaimHeld(l.holds())
 	}
 	if l.passed > 0 && l.anyGone() {
-		l.reclaimHeld(len(l.held))
+		l.reclaimHeld(l.holds())
 	}
 	return horizon
 }
 
 // reclaimHeld makes a pass over held and then heldEntries and frees what no present reader uses; or a part of a pass,
-// over at most that many of held. The next call then goes on. A reader that has gone since a part was made makes
+// over at most that many of them. The next call then goes on. A reader that has gone since a part was made makes
 // another pass due: heldPins has all readers during the pass.
 func (l *limbo) reclaimHeld(most int) {
-	if l.next == 0 {
+	first := !l.passing
+	if first {
+		l.passing, l.versions, l.leaving = true, sweep{}, sweep{}
 		l.heldPins = l.heldPins[:0]
 	}
 	for _, pin := range l.pins {
@@ -193,35 +228,32 @@ func (l *limbo) reclaimHeld(most int) {
 			l.heldPins = slices.Insert(l.heldPins, i, pin)
 		}
 	}
-	begin, end := l.next, min(l.next+most, len(l.held))
-	for _, r := range l.held[begin:end] {
+	most -= sweepPart(&l.versions, &l.held, most, func(r remnant) bool {
 		if lockfree.Pinned(l.pins, r.from, r.until) {
-			l.held[l.stay] = r
-			l.stay++
-			continue
+			return true
 		}
 		if r.place != 0 {
 			l.store.LetPlace(r.place)
 		}
 		l.free(r)
-	}
-	clear(l.held[max(begin, l.stay):end])
-	if l.next = end; end < len(l.held) {
+		return false
+	})
+	if !l.versions.done {
 		return
 	}
-	l.held, l.stay, l.next = l.held[:l.stay], 0, 0
-	stay := l.heldEntries[:0]
-	for _, x := range l.heldEntries { // after the versions, which may have been the oldest of these chains
+	// After the versions, which may have been the oldest of these chains.
+	sweepPart(&l.leaving, &l.heldEntries, most, func(x leavingEntry) bool {
 		if l.wanted(x) {
-			stay = append(stay, x)
-			continue
+			return true
 		}
 		l.store.LetName(x.entry.id)
 		l.letGo(x)
+		return false
+	})
+	if !l.leaving.done {
+		return
 	}
-	clear(l.heldEntries[len(stay):])
-	l.heldEntries = stay
-	if l.kept, l.passed = l.holds(), 0; begin > 0 {
+	if l.passing, l.kept, l.passed = false, l.holds(), 0; !first {
 		l.passed = 1 // the first parts have not seen who has gone since
 	}
 }

@@ -360,7 +360,7 @@ func (m *model) settle() error {
 	if err := errors.Join(m.flushWhole(), m.sync(), m.flushWhole()); err != nil {
 		return err
 	}
-	m.p.Reclaim(m.view)
+	m.p.ReclaimAll(m.view)
 	if err := m.verifyNewest(); err != nil {
 		return err
 	}
