@@ -72,6 +72,9 @@ func (follow *followCommand) run(p *program, ctx context.Context, path, standby 
 		return explainMissing(path, err)
 	}
 	defer source.Close()
+	if err := p.refuseDatabase(path, standby, false); err != nil {
+		return err
+	}
 	token, err := startStandby(ctx, source, standby)
 	if err != nil {
 		return err

@@ -58,7 +58,12 @@ func TestInspect(t *testing.T) {
 	} {
 		fail(t, exitUsage, []string{says}, append([]string{"inspect", path}, strings.Fields(args)...)...)
 	}
-	fail(t, exitError, []string{"behind the end of the file"}, "inspect", path, "page", "1000000")
+	for _, what := range []string{"page", "node"} { // nothing is wrong with the file
+		r := execute(t, "", "inspect", path, what, "1000000")
+		require.Equal(t, exitError, r.code)
+		require.Contains(t, r.stderr, "there is no "+what)
+		require.NotContains(t, r.stderr, "the file is damaged")
+	}
 	fail(t, exitError, []string{"there is no segment"}, "inspect", path, "segment", "1000000")
 
 	file, err := os.ReadFile(path)

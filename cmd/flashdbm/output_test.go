@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func TestBrokenPipe(t *testing.T) {
 // TestIgnoredInterrupt: a signal that was ignored when the command was started does not end it.
 func TestIgnoredInterrupt(t *testing.T) {
 	t.Parallel()
-	for _, ignored := range []string{"INT", "INT HUP"} {
+	for _, ignored := range []string{"INT", "HUP", "INT HUP"} {
 		db := filepath.Join(t.TempDir(), "db")
 		first, _, _ := strings.Cut(ignored, " ")
 		r := inShell(t, `trap "" `+ignored+`
@@ -130,6 +131,25 @@ func TestIgnoredInterrupt(t *testing.T) {
 		require.Equal(t, result{code: exitDone}, r)
 		require.Equal(t, "whole\n", succeed(t, "get", db, "a"))
 	}
+}
+
+// TestTerminalClosed: when its terminal is closed, a command stops as if it were interrupted, and leaves nothing
+// incomplete behind.
+func TestTerminalClosed(t *testing.T) {
+	t.Parallel()
+	db := newPath(t)
+	succeed(t, "put", db, "a", "b")
+	to := filepath.Join(t.TempDir(), "backup")
+	cmd := command(t, "backup", db, "--rate", "1KiB", "--file", to)
+	var said strings.Builder
+	cmd.Stderr = &said
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { _, err := os.Stat(to); return err == nil }, waitForProcess, time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, "flashdbm: interrupted\n", said.String())
+	require.Equal(t, exitError, cmd.ProcessState.ExitCode())
+	require.NoFileExists(t, to)
 }
 
 // TestInterruptedLockWait: the first signal ends a command that waits for a database which another process has open.

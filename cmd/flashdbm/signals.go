@@ -8,15 +8,16 @@ import (
 	"syscall"
 )
 
-// untilSignal returns a context that ends with the first signal, so that the command stops at a clean point. The
-// first signal also restores the default action: a second one ends a command that is stuck, for example on a pipe
-// that nobody reads.
+// untilSignal returns a context that ends with the first signal, so that the command stops at a clean point and
+// removes its temporary files. SIGHUP comes when the terminal is closed. The first signal also restores the default
+// action: a second one ends a command that is stuck, for example on a pipe that nobody reads.
 //
 // An interrupt that is ignored stays ignored: whoever starts a program in the background of a script wants it to
-// survive the keyboard's interrupt. For SIGTERM the runtime does not tell whether it was ignored.
+// survive the keyboard's interrupt. The same holds for SIGHUP, which nohup ignores. For SIGTERM the runtime does not
+// tell whether it was ignored.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	var heeded []os.Signal
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) {
 			heeded = append(heeded, s)
 		}

@@ -120,7 +120,8 @@ group 7; kind: part of a flush; whole: true; pages: 2; count: 1
 		_, text := shown(t, f, c.show)
 		require.Equal(t, strings.ReplaceAll(c.want, "0889 0a", "08890a"), text, c.name)
 	}
-	require.ErrorContains(t, New(f, nil).Page(ctx, 1000), "behind the end of the file")
+	require.ErrorContains(t, New(f, nil).Page(ctx, 1000), "there is no page 1000")
+	require.ErrorContains(t, New(f, nil).Node(ctx, 1000), "there is no node 1000")
 	require.ErrorContains(t, New(f, nil).Segment(ctx, 1000), "there is no segment 1000")
 }
 

@@ -17,8 +17,8 @@ func (x *Inspector) Node(ctx context.Context, name logstore.PageID) error {
 		return err
 	}
 	a, _, _, err := r.Node(name, make([]byte, logstore.PageSize))
-	if err != nil {
-		return err
+	if err != nil { // no ErrCorrupt: most likely the user's name is wrong, and not the file
+		return fmt.Errorf("there is no node %s that can be read: %v", nameOf(name), err)
 	}
 	return x.Page(ctx, a)
 }

@@ -12,6 +12,9 @@ import (
 
 // Page shows what a page is, and what it holds.
 func (x *Inspector) Page(ctx context.Context, a uint64) error {
+	if a >= x.f.Pages {
+		return fmt.Errorf("there is no page %d: the file has %d", a, x.f.Pages)
+	}
 	b := make([]byte, logstore.PageSize)
 	if err := x.f.Read(a, b); err != nil {
 		return err
