@@ -72,6 +72,8 @@ func runDemo(args []string, out io.Writer) (err error) {
 	if d.records < 1000 || d.each <= 0 {
 		return fmt.Errorf("--records: want 1,000 at least, and --each more than nothing: %w", errUsage)
 	}
+	ctx, stop := untilSignal()
+	defer stop()
 	if d.dir, err = os.MkdirTemp(parent, "flashdbmd-demo-"); err != nil {
 		return err
 	}
@@ -82,10 +84,14 @@ func runDemo(args []string, out io.Writer) (err error) {
 			err = rerr
 		}
 	}()
-	defer func() { err = errors.Join(err, d.stop(os.Interrupt)) }()
+	defer func() {
+		if err = errors.Join(err, d.stop(os.Interrupt)); ctx.Err() != nil {
+			err = errInterrupted // and the context has killed the server, by which a step may have failed
+		}
+	}()
 	began := time.Now()
 	for _, step := range []func(context.Context) error{d.start, d.load, d.compare, d.kill, d.verify} {
-		if err := step(context.Background()); err != nil {
+		if err := step(ctx); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
 	}
@@ -102,7 +108,7 @@ func (d *demo) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.server = exec.Command(exe, "serve", "--dir", d.dir, "--resp", "127.0.0.1:0", "--shards", fmt.Sprint(shardsOfDemo), "--durability", "sync")
+	d.server = exec.CommandContext(ctx, exe, "serve", "--dir", d.dir, "--resp", "127.0.0.1:0", "--shards", fmt.Sprint(shardsOfDemo), "--durability", "sync")
 	messages, err := d.server.StderrPipe()
 	if err != nil {
 		return err

@@ -82,13 +82,20 @@ func runDemoRamp(args []string, out io.Writer) (err error) {
 		}
 		return err
 	}
+	ctx, stop := untilSignal()
+	defer stop()
 	if d.dir, err = os.MkdirTemp("", "flashdbmd-demo-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.stop(os.Interrupt), os.RemoveAll(d.dir)) }()
+	defer func() {
+		if err = errors.Join(err, d.stop(os.Interrupt)); ctx.Err() != nil {
+			err = errInterrupted // and the context has killed the server, by which a step may have failed
+		}
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}()
 	began := time.Now()
 	for _, step := range []func(context.Context) error{d.start, d.compare, d.orphans, d.kill} {
-		if err := step(context.Background()); err != nil {
+		if err := step(ctx); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
 	}
@@ -97,12 +104,12 @@ func runDemoRamp(args []string, out io.Writer) (err error) {
 }
 
 // start starts a server on the directory.
-func (d *demoRamp) start(context.Context) error {
+func (d *demoRamp) start(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	d.server = exec.Command(exe, "serve", "--table", "ramp", "--dir", d.dir, "--resp", "127.0.0.1:0", "--shards", fmt.Sprint(rampPartitions), "--durability", "sync")
+	d.server = exec.CommandContext(ctx, exe, "serve", "--table", "ramp", "--dir", d.dir, "--resp", "127.0.0.1:0", "--shards", fmt.Sprint(rampPartitions), "--durability", "sync")
 	messages, err := d.server.StderrPipe()
 	if err != nil {
 		return err
@@ -231,7 +238,7 @@ func (d *demoRamp) compare(context.Context) error {
 			ways = append(ways, w)
 		}
 		r := d.measure(x.prefix, ways, d.each)
-		for until := time.Now().Add(rampPatience); x.c == off && r.fractured.Load() == 0 && time.Now().Before(until); { // on a slow machine the few readers seldom meet a writer
+		for until := time.Now().Add(rampPatience); x.c == off && r.fractured.Load() == 0 && r.failed.Load() == nil && time.Now().Before(until); { // on a slow machine the few readers seldom meet a writer
 			r = d.measure(x.prefix, ways, d.each)
 		}
 		if err := r.failed.Load(); err != nil {
@@ -267,13 +274,13 @@ func (d *demoRamp) openRESP() (way, error) {
 
 // orphans has clients die between the phases, and waits until the partitions have finished the transactions of these
 // clients.
-func (d *demoRamp) orphans(context.Context) error {
+func (d *demoRamp) orphans(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	for i := range rampOrphans {
-		c := exec.Command(exe, "demo", "ramp")
+		c := exec.CommandContext(ctx, exe, "demo", "ramp")
 		c.Env = append(os.Environ(), orphanVariable+"="+d.dir, fmt.Sprintf("FLASHDBMD_DEMO_NUMBER=%d", i))
 		out, err := c.CombinedOutput()
 		if err == nil || !bytes.Contains(out, []byte("prepared")) {
@@ -354,7 +361,7 @@ func askRampStatus(dir string) (s rampStatus, err error) {
 }
 
 // kill kills the server under load, starts it again, and checks every subject.
-func (d *demoRamp) kill(context.Context) error {
+func (d *demoRamp) kill(ctx context.Context) error {
 	library, err := d.dial(nil)
 	if err != nil {
 		return err
@@ -376,7 +383,7 @@ func (d *demoRamp) kill(context.Context) error {
 	if r.fractured.Load()+r.lost.Load() > 0 {
 		return errors.New("transactions were seen in part, or lost")
 	}
-	if err := d.start(nil); err != nil {
+	if err := d.start(ctx); err != nil {
 		return err
 	}
 	c, err := d.dial(nil)

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -47,7 +43,7 @@ type etcdMember struct {
 	cluster        string // name=http://peer-address of every member, separated by commas
 }
 
-// run serves until SIGINT, SIGTERM or a failure.
+// run serves until a signal (see untilSignal) or a failure.
 func (m *etcdMember) run(messages io.Writer) error {
 	c := embed.NewConfig()
 	c.Name, c.Dir, c.LogLevel = m.name, m.dir, "error"
@@ -55,7 +51,7 @@ func (m *etcdMember) run(messages io.Writer) error {
 	c.ListenClientUrls, c.AdvertiseClientUrls = clients, clients
 	c.ListenPeerUrls, c.AdvertisePeerUrls = peers, peers
 	c.InitialCluster = m.cluster
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal()
 	defer stop()
 	e, err := embed.StartEtcd(c)
 	if err != nil {

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"flashdbm/servers/daemon/etcdmap"
@@ -24,13 +22,13 @@ import (
 // the first answer of the node.
 const patience = 10 * time.Second
 
-// serve runs until SIGINT, SIGTERM or a failure of the node. After a signal it returns nil, once everything that was
+// serve runs until a signal (see untilSignal) or a failure of the node. After a signal it returns nil, once everything that was
 // acknowledged is in the files.
 func serve(c *config, messages io.Writer) (err error) {
 	if c.table == "ramp" {
 		return serveRamp(c, messages)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal()
 	defer stop()
 	closing := func(what string, end func() error) {
 		if cerr := end(); cerr != nil && err == nil {

@@ -241,7 +241,7 @@ func TestKV(t *testing.T) {
 			require.Contains(t, string(b), x.prints, x.args)
 		}
 	}
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
 	require.NoError(t, d.cmd.Wait())
 }
 
@@ -254,6 +254,30 @@ func TestDemo(t *testing.T) {
 	t.Logf("%s", b)
 	require.Regexp(t, `all 10000 records compared`, string(b))
 	require.Regexp(t, `one-sided Reads +[0-9]+ .*\n +messages .*0\.0 %`, string(b))
+}
+
+// TestDemoInterrupted: a demo that is interrupted, or whose terminal is closed, removes its directory and ends its
+// server.
+func TestDemoInterrupted(t *testing.T) {
+	for i, args := range [][]string{{"demo"}, {"demo", "ramp"}} {
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0], args...)
+		cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1", "TMPDIR="+dir)
+		said := &strings.Builder{}
+		cmd.Stderr = said
+		require.NoError(t, cmd.Start())
+		require.Eventually(t, func() bool {
+			sockets, err := filepath.Glob(filepath.Join(dir, "*", "node.sock"))
+			return err == nil && len(sockets) > 0
+		}, time.Minute, time.Millisecond)
+		require.NoError(t, cmd.Process.Signal([]os.Signal{os.Interrupt, syscall.SIGHUP}[i]))
+		require.Error(t, cmd.Wait()) // only returns when nobody has standard error any more
+		require.Equal(t, "flashdbmd: interrupted\n", said.String())
+		require.Equal(t, 3, cmd.ProcessState.ExitCode())
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
 }
 
 // TestDemoNotices: the demo fails if a write that was acknowledged is not there.

@@ -10,9 +10,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"flashdbm/servers/daemon/etcdmap"
@@ -33,7 +31,7 @@ const gcPercent = 400
 
 // serveRamp is serve for a RAMP table.
 func serveRamp(c *config, messages io.Writer) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal()
 	defer stop()
 	closing := func(what string, end func() error) {
 		if cerr := end(); cerr != nil && err == nil {
