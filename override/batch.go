@@ -128,7 +128,7 @@ func (b *Batch) push(id btree.PageID, kind versionKind, n btree.Node) {
 	p.dirty.oblige(e)
 }
 
-// bear makes an entry for a born name, with its first version.
+// bear adds an entry for a born name, with its first version, to the table.
 func (b *Batch) bear(id btree.PageID, kind versionKind, n btree.Node) *entry {
 	e, first := newEntry(id)
 	first.seq, first.kind, first.node = b.p.seq, kind, n
@@ -137,7 +137,7 @@ func (b *Batch) bear(id btree.PageID, kind versionKind, n btree.Node) *entry {
 	return e
 }
 
-// pushTo puts a version on the chain of an entry and makes the page dirty.
+// pushTo makes a version the newest one in the chain of an entry, and the page dirty.
 func (b *Batch) pushTo(e *entry, kind versionKind, n btree.Node) {
 	p := b.p
 	old, v := e.newest(), &version{seq: p.seq, kind: kind, node: n}

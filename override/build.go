@@ -18,9 +18,9 @@ import (
 //     given, was written before StartBuild, so the parts follow the base and no other group lies between. The
 //     base is above the base of the newest checkpoint's table; otherwise recovery would take the flush for one
 //     that the table already includes.
-//   - When a whole tree is built, no page is dirty at the start, and no name or value waits for a flush to list it.
-//     Otherwise the flush has all that is dirty, as any flush of all pages has: what was dirty as of the base, and what
-//     the graft has changed.
+//   - If a whole tree is built, no page is dirty at StartBuild, and no removed name or dead value waits to be listed
+//     by a flush. If a row of leaves is built, there may be both. The flush then also writes all pages that are dirty
+//     when Finish seals it: those that were dirty before, and those that the graft has changed.
 //   - Nothing leads to the leaves of a row before the graft, and the pages of a row never change.
 //   - Every page but the root is named by its own address, so the table has no entries for them. Runs and lists
 //     of extents stand before the leaves that refer to them, in the same parts: see featureBuilt in package
@@ -48,8 +48,8 @@ type Build struct {
 // before the next page is added.
 const buildCopies = 1 << 20
 
-// StartBuild begins a build. It calls reserve before each part and spent after it. No flush is in flight and no
-// page is dirty. Token held.
+// StartBuild begins a build. The build calls reserve before each part and spent after it. No flush is in flight.
+// For a whole tree, CanBuild must have returned true. Token held.
 func (p *Pages) StartBuild(reserve func(pages int64) error, spent func(pages int64)) *Build {
 	return &Build{p: p, f: p.StartEarly(), reserve: reserve, spent: spent}
 }
@@ -166,9 +166,10 @@ func (b *Build) Large(key, value []byte) (btree.PageID, error) {
 	return a, nil
 }
 
-// Finish puts the root into the batch begun last and seals the flush with the given base. The caller writes and
-// installs the flush, then calls Live. The caller's reservation covers two further pages: the root and the end
-// of the flush. An error has poisoned the store; before Finish, the caller may call Abandon instead.
+// Finish puts the root of a whole tree into the newest batch, and seals the flush: its base is the given group. The
+// caller then writes and installs the flush, and calls Live. Beside the built pages the flush writes two more, the
+// root and its last part's stream; the caller has reserved them. After an error the store is poisoned. Instead of
+// Finish the caller may call Abandon.
 func (b *Build) Finish(group uint64, records int64) (*Flush, error) {
 	return b.FinishBy(group, func(batch *Batch) (int64, error) {
 		batch.Put(Root, btree.View(b.image).Own(b.p.memory))
@@ -176,8 +177,8 @@ func (b *Build) Finish(group uint64, records int64) (*Flush, error) {
 	})
 }
 
-// FinishBy is Finish for a row of leaves. graft makes them part of the tree, in the batch begun last, and returns the
-// number of records in the tree. The caller's reservation covers what the graft and the base have made dirty.
+// FinishBy is Finish for a row of leaves. graft makes the leaves part of the tree, in the newest batch, and returns the
+// number of records in the tree. The caller has reserved the pages that are dirty after graft.
 func (b *Build) FinishBy(group uint64, graft func(*Batch) (records int64, err error)) (f *Flush, err error) {
 	p := b.p
 	defer func() {

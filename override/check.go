@@ -91,9 +91,9 @@ func (t *Installed) RunKey(ref btree.Ref) ([]byte, error) {
 
 // Check verifies that no two references of the tree lead to the same page, that the tree uses every name in the
 // table on disk, and that the pages live in the space map are exactly those of the tree and its values, and of
-// values born since the base. It calls fault for each damaged page or record of the tree, and continues behind
-// the damage if fault returns nil. If some of the tree cannot be read, unused names and pages are not reported,
-// because the unread part may use them. Check neither needs the token nor waits for it.
+// values born since the base. It calls fault for each damaged page or record of the tree. If fault returns nil,
+// Check goes on with what follows the damage. If a part of the tree cannot be read, unused names and pages are not
+// reported, because that part may use them. Check neither needs the token nor waits for it.
 func (t *Installed) Check(ctx context.Context, fault func(btree.Fault) error) []error {
 	used, damaged, err := t.used(ctx, fault)
 	if err != nil {

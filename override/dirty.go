@@ -13,39 +13,41 @@ import (
 // have some of these records. So a flush may leave a leaf behind, with the image that an older flush has
 // written, if that image lacks nothing but records that redo brings:
 //
-//   - The leaf has had the same name since it was written, and its bounds only got wider: it was not split or
-//     merged, and does not lie behind a cut separator, where the leaf's own first key is the bound.
-//   - It has the same references to values. So each flush lists all deaths up to its base, because no image on
-//     disk refers to a value that died before.
-//   - Everything that changed in the leaf since was in groups after the redo start.
+//   - The leaf has had the same name since it was written, and its bounds have at most become wider. So it was neither
+//     split nor merged. Its lower bound is not a cut separator either: such a separator stands for the leaf's first
+//     key, and rises when that key is deleted.
+//   - It has the same references to values. So a flush can list every value that died up to its base: no leaf on disk
+//     refers to a dead value any more.
+//   - All changes that the image lacks are in groups after the redo start.
 //
-// The pages of a split may be left behind too, but only all of them: the parent's image on disk does not know
-// the new siblings, and leads to the leaf that holds their records except those that redo brings. So split
-// leaves, their new siblings and their parent form a family, and the next incremental flush writes all pages of
-// a family or none. Invariants:
+// The pages of a split may be left behind too, but only all of them together. The parent's image on disk does not
+// know the new siblings. It leads to the old image of the leaf, which has the records of the siblings, except those
+// that redo brings. So split leaves, their new siblings and their parent form a family, and the next incremental
+// flush writes all pages of a family or none. Invariants:
 //
 //   - The parent of a family is on disk, or will be before the next flush starts. Its name, its bounds and its
 //     other children are the same there.
-//   - No page of a family has to be written. If one has to be, the parent has to be too, and with it all
-//     others: the family ends.
-//   - A page that may be left behind alone may also be written alone below a parent that is left behind: both
-//     parent images give it the same bounds.
+//   - No page of a family has to be written by the next flush. As soon as one has to be, all of them have to be, and
+//     the family is dissolved.
+//   - A page that may be left behind without others may also be written without its parent: the parent's image on
+//     disk and the parent in memory give the page the same bounds.
 //
 // The next flush has to write a page that is dirty for any other reason. Only Batch.Update and Batch.Grow allow
 // a page to be left behind; Put, Remove and everything built on them do not.
 //
-// The redo start is found by epochs. A new epoch begins with the base of each flush: a page that became dirty
-// in an epoch did so by groups after that base. The redo start never goes back, because a page that is left
-// behind keeps its epoch.
+// Epochs determine the redo start. Each flush begins a new epoch at its base, and a page belongs to the epoch in which
+// it became dirty. So all changes that its image on disk lacks are in groups after the base at which that epoch began.
+// Redo starts at the beginning of the oldest epoch of any page left behind. A page left behind keeps its epoch, so the
+// redo start never goes back.
 type dirtyPages struct {
 	pages []*entry // in no order; an entry's dirty field is its index plus 1
 	must  []*entry // pages that the next flush has to write; may have duplicates, and pages that were written early since
 	musts int      // number of dirty pages that the next flush has to write
 	grown int      // number of pages in families
 	born  int      // number of dirty pages that are new since the last flush and take no other page's place
-	asked int64    // how often a page became one that the next flush has to write
-	gains int64    // sum of the gain fields: records that pages which may be left behind have more than their images on disk
-	ages  []age    // epochs that a dirty page may be of, oldest first; the last one is the present epoch
+	asked int64    // number of times, since the start, that a page changed from "may be left behind" to "has to be written"
+	gains int64    // sum of the gain fields: how many records the pages that may be left behind have in memory and not on disk
+	ages  []age    // epochs that a dirty page may belong to, oldest first; the last one is the present epoch
 }
 
 // age is an epoch.
@@ -86,7 +88,7 @@ func (d *dirtyPages) place(e *entry) {
 	}
 }
 
-// oblige makes a dirty page one that the next flush has to write, together with its family.
+// oblige makes the next flush write a dirty page, and with it the page's family.
 func (d *dirtyPages) oblige(e *entry) {
 	if e.family != nil {
 		for _, m := range d.disband(e.family) {
@@ -111,9 +113,8 @@ type family struct {
 	counted bool     // see PartPages
 }
 
-// grow puts e, a dirty page of a split, into the family of its parent. If the parent or e has to be written,
-// the next flush has to write both. The parent is dirty from here on, and its new version is made by the same
-// batch.
+// grow puts e, a dirty page of a split, into the family of its parent. If the next flush has to write one of the two,
+// it has to write both. grow makes the parent dirty; the same batch makes the parent's new version.
 func (d *dirtyPages) grow(parent, e *entry) {
 	d.add(parent)
 	f := parent.family

@@ -21,12 +21,13 @@ import (
 //     chain.
 //   - Every page that is dirty at the base is written, also one that was removed since, except the pages left
 //     behind. So the installed tree is as of the base, with leaves that lack only what redo brings.
-//   - Redo starts at the base, or at the base of an earlier flush after which everything came that the leaves
-//     left behind lack. The record count of the flush is that of the tree with those leaves.
+//   - If leaves were left behind, redo starts at the base of an earlier flush: all changes that those leaves lack were
+//     logged after it. Otherwise redo starts at the base. The record count of the flush is that of the tree on disk,
+//     with the older images of the leaves left behind.
 //   - A version made after the base stays dirty for the next flush.
-//   - Nothing is installed before all parts are synced; until then readers are answered from memory. For a page
-//     that is not synced the system may return what the device had there before, and what readers see may
-//     already be durable.
+//   - Nothing is installed before all parts are synced; until then readers use the nodes in memory. After a failed
+//     sync the system may return older contents for a page that was not synced, while the commits whose records are in
+//     that page may be durable.
 //   - A name folded away, a page removed and a value dropped after the base wait for the next flush.
 //   - The place that a page leaves dies at the Seq of the installation: readers below that Seq may still use
 //     it. Readers at that Seq may have a node with cells in the image; limbo keeps the segment for them.
@@ -39,7 +40,7 @@ type Flush struct {
 	base    uint64        // group; 0 before Seal
 	redo    uint64        // redo starts after this group
 	records int64         // number of records in the tree as it is written
-	first   uint64        // group of the first part; 0 before it is begun
+	first   uint64        // group of the first part; 0 before there is one
 	last    uint64        // group of the newest part
 	work    []flushItem
 	next    int         // index in work: first page that is not written
@@ -268,15 +269,15 @@ func (f *Flush) Install() (done bool) {
 	return true
 }
 
-// place installs one page: the version that was written becomes an address.
+// place installs one page: an address replaces the version in memory that was written.
 //
-// If a registered reader sees that version, the address becomes a version of its own, from the base on. Such a
-// reader may hold slices of the node, and of the image in which the node has cells, until it ends, so both have
-// to stay for it anyway. The new place then serves later readers only, and need not also stay for this one.
+// If a registered reader sees the version in memory, that version stays, and the address becomes a newer version,
+// with the base's Seq. The reader may hold slices of the node, and of the older image in which the node has cells,
+// until it ends; so both have to stay for it in any case. Only later readers use the new place, so the new place need
+// not be kept from reuse for this reader too.
 //
-// A newer version may have cells in the image at the place that dies now. place gives that version the cells of
-// the new image instead, so that a page that was changed while the flush was in progress takes no more memory
-// than before.
+// A still newer version, made while the flush was in progress, may have cells in the image at the place that dies
+// now. place lets it have them in the new image instead. Copying them into the node would take more memory.
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
 	old := cmp.Or(e.place(), e.lent)

@@ -49,8 +49,8 @@ func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, func(*entry) bool { return false })
 }
 
-// FoldOthers is Fold without what would make the next flush write a family: it does nothing to a node with a family,
-// and renames no child that has one.
+// FoldOthers is Fold, except that it does nothing to a node with a family and renames no child with a family: either
+// would make the next flush write the whole family.
 func (b *Batch) FoldOthers(parent logstore.PageID) (int, error) {
 	if e := b.p.table.find(parent); e != nil && e.family != nil {
 		return 0, nil
@@ -71,9 +71,9 @@ func (b *Batch) Rename(parent logstore.PageID, part *Part) (int, error) {
 	return b.fold(parent, false, func(e *entry) bool { return e.link.pinning() && part.has(e.newest().node) })
 }
 
-// RenameMust is Fold for a node that the next flush has to write, and for those of its children that it has to write
-// too. After the node was split these are all that are dirty, and names that stay addresses would keep the segments of
-// the old images from reuse.
+// RenameMust is Fold for a node and those of its children that the next flush has to write; it does nothing to a node
+// that need not be written. After a split of the node, all of its dirty children have to be written. If they kept
+// addresses for names, these names would keep the segments of the old images from reuse.
 func (b *Batch) RenameMust(parent logstore.PageID) (int, error) {
 	if e := b.p.table.find(parent); e == nil || !e.must {
 		return 0, nil

@@ -20,8 +20,8 @@ type installer struct {
 	built     uint64                            // group of the first part of the newest incomplete flush with pages of a Build; 0 for none
 }
 
-// known returns the newest group such that everything in the groups up to it is in the tree or is redo. Pages of a
-// Build have records that are in no redo, and are in the tree only when their flush is whole.
+// known returns the newest group G such that every record in the groups up to G is in the tree or in redo. The records
+// of a Build are in no redo, and are in the tree only once the Build's flush is complete.
 func (in *installer) known() uint64 {
 	if in.built > 0 {
 		return in.built - 1
@@ -32,7 +32,7 @@ func (in *installer) known() uint64 {
 // group takes in a group. rebased tells that there is a new base, and that the caller has to apply all redo
 // after RedoStart again.
 func (in *installer) group(g *logstore.ScannedGroup) (rebased bool, err error) {
-	if in.built > 0 && g.Kind != logstore.FlushGroup { // a Build has the token: it was given up
+	if in.built > 0 && g.Kind != logstore.FlushGroup { // a Build holds the token from its first group to its last, so this one was abandoned
 		in.built = 0
 	}
 	switch g.Kind {

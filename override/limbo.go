@@ -8,7 +8,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// limbo holds what is no longer current but may still be in use by readers. Token held.
+// limbo has the versions, nodes and table entries that are no longer current and that readers may still use. Reclaim
+// frees each of them when the registry of snapshots shows that no reader can reach it. Token held.
 //
 //   - A version that was superseded stays in its chain for readers from its own Seq up to but excluding the
 //     newer version's Seq.
@@ -18,7 +19,7 @@ import (
 //     but excluding the Seq at which parents stopped using its name. Versions older than that are gone because
 //     no reader can see them.
 //
-// So a long reader costs the versions and the entries that it can see, not all that were made since it began.
+// So a long-running reader keeps only the versions and entries that it can see, and not all those made since it began.
 type limbo struct {
 	*images
 	registry *lockfree.Registry
@@ -28,25 +29,25 @@ type limbo struct {
 	entries     []leavingEntry
 	heldEntries []leavingEntry
 	pins        []uint64
-	heldPins    []uint64 // pins during the last pass over held
+	heldPins    []uint64 // Seqs of the readers that were registered during the last pass over held
 	kept        int      // length of held and heldEntries after that pass
 	passed      int      // calls of Reclaim since that pass
 
-	// Of a pass under way: how far it has come in held, and after that in heldEntries.
+	// passing: a pass has begun and not ended. The two sweeps are its positions: first in held, then in heldEntries.
 	passing  bool
 	versions sweep
 	leaving  sweep
 }
 
-// sweep is how far a pass has come in a list: list[:stay] stays, list[stay:next] is empty, and the rest has yet to be
-// looked at.
+// sweep is the position of a pass in a list. list[:stay] has the elements that stay, list[stay:next] is zero, and the
+// pass has not visited list[next:] yet.
 type sweep struct {
 	stay, next int
 	done       bool
 }
 
-// sweepPart goes on through at most most elements of the list, and returns how many it has looked at. stays reports
-// whether an element stays; it has freed the element if not.
+// sweepPart continues a pass: it visits the next elements of the list, at most the given number, and returns how many
+// it has visited. stays reports whether an element stays in the list; if not, stays has freed it.
 func sweepPart[T any](s *sweep, list *[]T, most int, stays func(T) bool) (looked int) {
 	if s.done {
 		return 0
@@ -66,13 +67,13 @@ func sweepPart[T any](s *sweep, list *[]T, most int, stays func(T) bool) (looked
 	return end - begin
 }
 
-// remnant is a version, or the node of one, that readers from Seq from up to but excluding until may use.
+// remnant is an old version, or the node of one, that is freed later. Readers at Seqs in [from, until) may use it.
 type remnant struct {
 	from, until uint64
-	found       uint64        // a reader that comes from now on at this Seq or above does not find the remnant; 0 for a node that is in no chain
+	found       uint64        // readers that register from now on at this Seq or above cannot reach it; 0 for a node that is in no chain
 	entry       *entry        // entry in whose chain the version is; nil for a node that is in no chain
-	node        btree.Node    // if entry is nil
-	place       logstore.Addr // place of the image in which the node has cells, if only this remnant keeps it; 0: none
+	node        btree.Node    // set if entry is nil
+	place       logstore.Addr // address of an image with cells of the node, whose segment only this remnant keeps from reuse; 0: none
 }
 
 // leavingEntry is an entry that no reader at seq or above looks up. While there are readers below seq, a name
@@ -83,19 +84,19 @@ type leavingEntry struct {
 }
 
 const (
-	// A pass over held is due once held has grown by a heldShare-th and by heldSlack remnants more. The share makes a
-	// pass cost each new remnant eight looks. It also bounds what the file keeps for readers that have gone, such as a
-	// transaction that was open during a flush: each remnant can keep a page. With passes at twice the size, four
-	// readers on 6.6 MB of live data held up to 73 MB.
+	// A new pass over held begins once held has grown by more than 1/heldShare of its size after the last pass, plus
+	// heldSlack remnants. So passes visit about eight remnants for each one added. Smaller: fewer visits, but remnants
+	// of readers that have ended stay longer, and each can keep a page of the file. With a heldShare of 1, four readers
+	// on 6.6 MB of live data held up to 73 MB.
 	heldShare = 8
 	heldSlack = 32
-	// heldPart is how many remnants or entries one Reclaim looks at in a pass over held, besides two for each that it has
-	// added, so that the pass ends. Commits wait for it, up to half a millisecond where these are in no cache of the
-	// processor; for 1,024 of them up to 1.9 ms. With whole passes they waited 1 to 3.7 ms when a backup ended, beside
-	// which four writers had made 10,000 commits a second each. Smaller: what readers that have gone have held stays for
-	// longer.
+	// heldPart is how many remnants and entries one call of Reclaim visits in a pass, plus two for each one that the
+	// call has added, so that a pass ends. Larger: commits wait longer. They wait up to 0.5 ms for 256 that are in no
+	// cache of the processor, and up to 1.9 ms for 1,024. When whole passes were made, they waited 1 to 3.7 ms at the
+	// end of a backup beside which four writers had made 10,000 commits a second each. Smaller: what readers that have
+	// ended have held stays longer.
 	heldPart = 1 << 8
-	heldPass = 64 // remnants: a pass over held comes at the latest after held/heldPass calls of Reclaim, once any reader has gone
+	heldPass = 64 // once a reader has ended, a pass begins after at most held/heldPass calls of Reclaim, where held counts remnants and entries
 )
 
 // supersede notes that v, in the chain of e, was replaced by a version with the Seq until.
@@ -103,7 +104,7 @@ func (l *limbo) supersede(e *entry, v *version, until uint64) {
 	l.young = append(l.young, remnant{from: v.seq, until: until, found: until, entry: e})
 }
 
-// seen reports whether the last Reclaim found a registered reader at a Seq from from up to but excluding until.
+// seen reports whether the last Reclaim found a registered reader at a Seq in [from, until).
 func (l *limbo) seen(from, until uint64) bool {
 	i, _ := slices.BinarySearch(l.pins, from)
 	return i < len(l.pins)-1 && l.pins[i] < until
@@ -144,7 +145,7 @@ func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	l.store.SetSnapshots(pins)
 
 	before := len(l.held) + len(l.heldEntries)
-	// If no reader is registered, every reader that comes from now on finds the replacements.
+	// If no reader is registered, all readers are future ones, and these find the newer versions.
 	alone := len(l.young) > 0 && l.registry.Count() == 0
 	top := pins[len(pins)-1] // the watermark: future readers are at this Seq or above
 	keep := l.young[:0]
@@ -192,7 +193,7 @@ func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	return horizon
 }
 
-// anyGone reports whether a reader has gone since the last pass over held.
+// anyGone reports whether a reader has ended that was registered during the last pass over held.
 func (l *limbo) anyGone() bool {
 	for _, pin := range l.heldPins {
 		if _, ok := slices.BinarySearch(l.pins, pin); !ok {
@@ -202,7 +203,7 @@ func (l *limbo) anyGone() bool {
 	return false
 }
 
-// ReclaimAll is Reclaim, except that it also frees at once what is held for readers that have gone. Token held.
+// ReclaimAll is Reclaim, except that it also frees at once what was held for readers that have ended. Token held.
 func (l *limbo) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
 	horizon = l.Reclaim(watermark)
 	if l.passing {
@@ -214,9 +215,9 @@ func (l *limbo) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
 	return horizon
 }
 
-// reclaimHeld makes a pass over held and then heldEntries and frees what no present reader uses; or a part of a pass,
-// over at most that many of them. The next call then goes on. A reader that has gone since a part was made makes
-// another pass due: heldPins has all readers during the pass.
+// reclaimHeld makes a pass over held, then over heldEntries, and frees what no present reader uses. One call visits at
+// most the given number of elements; the next call continues the pass. heldPins collects the readers of all calls of a
+// pass. So if a reader ends during the pass, anyGone reports it afterwards, and another pass follows.
 func (l *limbo) reclaimHeld(most int) {
 	first := !l.passing
 	if first {
@@ -241,7 +242,7 @@ func (l *limbo) reclaimHeld(most int) {
 	if !l.versions.done {
 		return
 	}
-	// After the versions, which may have been the oldest of these chains.
+	// After the versions: a version freed above may have been the oldest in the chain of an entry.
 	sweepPart(&l.leaving, &l.heldEntries, most, func(x leavingEntry) bool {
 		if l.wanted(x) {
 			return true
@@ -254,12 +255,12 @@ func (l *limbo) reclaimHeld(most int) {
 		return
 	}
 	if l.passing, l.kept, l.passed = false, l.holds(), 0; !first {
-		l.passed = 1 // the first parts have not seen who has gone since
+		l.passed = 1 // readers may have ended after the first part: lets ReclaimAll make another pass
 	}
 }
 
-// wanted reports whether a reader may still look up a leaving entry. In a follower the Seq of the oldest
-// version says nothing: see following.
+// wanted reports whether a reader may still look up a leaving entry. In a follower the entry may also serve readers
+// below the Seq of its oldest version: see following.
 func (l *limbo) wanted(x leavingEntry) bool {
 	if l.follow != nil {
 		return x.seq > l.pins[0]
@@ -271,16 +272,16 @@ func (l *limbo) wanted(x leavingEntry) bool {
 	return lockfree.Pinned(l.pins, v.seq, x.seq)
 }
 
-// letGo takes a leaving entry that no reader looks up out of the table. Its older versions were superseded at
-// its Seq at the latest, so they are free by now or will be freed by the next pass over held.
+// letGo removes an entry from the table once no reader looks it up any more. Its older versions were superseded at the
+// entry's Seq or before, so they are freed already, or the next pass over held frees them.
 func (l *limbo) letGo(x leavingEntry) {
 	if l.follow == nil || l.follow.left(x) {
 		l.detach(x.entry)
 	}
 }
 
-// free frees a remnant. A superseded version is taken out of its chain; a flush may have put another version
-// with the same Seq in its place, which then is the one to take out.
+// free frees a remnant. It removes a superseded version from its chain. A flush may have replaced that version by one
+// with the same Seq and an address; free then removes the replacement.
 func (l *limbo) free(r remnant) {
 	if r.place != 0 {
 		l.store.DropName(r.place)

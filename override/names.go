@@ -8,7 +8,7 @@ import (
 )
 
 // names is the translation table with the store's notes about it: the store knows for each address whether the
-// table has an entry for it (the overridden bit), and counts the names that lie in each segment.
+// table has an entry for it (the overridden bit), and counts for each segment the names that are addresses in it.
 type names struct {
 	store  *logstore.Store
 	table  *table        // any goroutine may read it

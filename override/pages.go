@@ -100,8 +100,8 @@ const (
 	remnantBytes   = 72
 )
 
-// Freeze keeps the installed state unchanged until Thaw: page groups are not legal, and the caller starts no
-// flush. No flush is in flight. Token held.
+// Freeze keeps the installed state unchanged until Thaw, while a checkpoint reads it: no batch may become a page group,
+// and the caller starts no flush. No flush is in flight. Token held.
 func (p *Pages) Freeze() {
 	if p.flush != nil {
 		panic("override: pages frozen during a flush")

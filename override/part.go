@@ -196,13 +196,16 @@ func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, 
 	return parents, w.upper, nil
 }
 
-const sparseShare = 2 // clean leaves per dirty leaf of the Part: beyond it only segments with at most one clean leaf per four dirty ones are chosen
+// sparseShare bounds the clean leaves that SparseLeaves chooses because few live pages will be left in their segment:
+// this many for each dirty leaf of the Part. The bound does not hold for segments with at most one clean leaf for four
+// dirty ones. Larger: a flush writes more pages that have not changed. Smaller: more segments stay nearly empty.
+const sparseShare = 2
 
-// SparseLeaves returns the clean leaves of a Part that should move together with its dirty leaves; the caller passes
-// them to Touch. It adds to part.Parents the parents of those whose names are addresses. These leaves are what
-// would keep a segment that the Part otherwise empties. They are chosen in segments that have at most one clean
-// leaf per four dirty ones, and in those in which no more than live pages will be left. A segment written since
-// the given group is left alone. Token held, before StartPart.
+// SparseLeaves returns the clean leaves of a Part that should move together with its dirty leaves: they are nearly all
+// that would be left in their segments after the flush. The caller passes them to Touch. A segment is chosen if it has
+// at most one clean leaf of the Part for each four dirty ones, or if at most the given number of live pages would be
+// left in it. Segments written at the given group or later are not chosen. The parents of chosen leaves whose names
+// are addresses are added to part.Parents. Token held, before StartPart.
 func (p *names) SparseLeaves(part *Part, live int64, since uint64) (ids []logstore.PageID) {
 	type segment struct {
 		dirty int

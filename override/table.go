@@ -60,10 +60,10 @@ func (e *entry) place() logstore.Addr {
 	return e.disk
 }
 
-// link is one element of a bucket's chain. A larger bucket array is built of new links while readers walk the old
-// ones, whose heads then no longer change. That is enough for these readers: they registered before the growth, so
-// they use versions that were in the chains by then, and none of those is released before they have ended. A version
-// that a flush has turned into an address since is one of these.
+// link is one element of a bucket's chain. To grow the table, a larger bucket array is built of new links, while readers
+// may still walk the old links. The heads of the old links do not change after that. These readers registered before
+// the growth, so the versions that they use were in the chains by then. None of those versions is freed before the
+// readers have ended, not even one that a flush has replaced by an address in the new chain.
 type link struct {
 	id    logstore.PageID
 	entry *entry
@@ -93,9 +93,9 @@ func (b *buckets) head(id logstore.PageID) *atomic.Pointer[link] {
 	return &b.heads[id*0x9E3779B97F4A7C15>>b.shift]
 }
 
-// fresh allocates a link together with the first version, in adjacent cache lines: looking up a page that has not
-// changed since waits for memory once behind the bucket, not twice. The entry lies apart: it stays when the table
-// grows, and would keep the old link with the versions of that time.
+// fresh allocates a link and its first version together, in adjacent cache lines: then the lookup of a page that has
+// only this version has one cache miss after the bucket, not two. The entry is allocated separately. It outlives the
+// link when the table grows, and would otherwise keep the old link and its versions in memory.
 type fresh struct {
 	link  link
 	first version

@@ -5,9 +5,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// A value too long for a leaf lies in a run. A still larger value lies in extents that a run lists. A flush
-// never copies either: the pages are live from the group that carries them until a flush whose base covers
-// their end has listed them.
+// A value too long for a leaf lies in a run. A still larger value lies in extents that a run lists. A flush copies
+// neither of them. Their pages are live from the group that carries them until a flush lists them as dead: the first
+// flush whose base is not before the value's deletion.
 
 // Extent is a stretch of pages in one segment.
 type Extent struct {
@@ -85,7 +85,7 @@ func (p *images) dying(d *deaths) []Extent {
 	return all
 }
 
-// pagesAt returns the pages of a value whose run is at a: those of the run, and of the extents that it lists.
+// pagesAt returns the pages of a value whose run is at a: the pages of the run, and those of the extents that it lists.
 // It verifies the run.
 func (p *images) pagesAt(a logstore.Addr, ref btree.Ref) ([]Extent, error) {
 	payload, err := p.store.Run(a)
