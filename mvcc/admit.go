@@ -19,18 +19,18 @@ import (
 // unless it depends on what it has read.
 //
 // Redo gets too long if commits write it faster than flushes make it superfluous. The file, the time to open it and
-// the memory for dirty pages would grow with it. So each commit waits a little, longer the more redo there is, and
-// commits go on at the pace of the flushes: none waits for a whole flush.
+// the memory for dirty pages would grow with it. So once redo exceeds its limit, each commit waits a little: the more
+// redo there is, the longer. Commits then proceed at the pace of the flushes, and none waits for a whole flush.
 const (
-	holdShare = 2                     // commits wait longest when redo exceeds its limit by half of the limit,
-	holdMost  = 50 * time.Millisecond // namely so long
+	holdMost  = 50 * time.Millisecond // the longest of these waits
+	holdShare = 2                     // it is reached when redo exceeds its limit by half of the limit
 	holdLeast = time.Millisecond      // shorter waits are skipped: a sleep takes this long anyway if nothing else runs
 
-	// toleratedShare: when readers hold too much, the ceiling rises by an eighth of MemoryLimit before the next
-	// reader is asked to end
+	// toleratedShare: when readers hold too much memory, the oldest is asked to end. The next one is asked only when
+	// they hold an eighth of MemoryLimit more.
 	toleratedShare = 8
-	worthFlushing  = 16                     // a flush is worth it for memory if a sixteenth of MemoryLimit is dirty
-	relievedEvery  = 500 * time.Microsecond // between two looks of a commit that waits for memory
+	worthFlushing  = 16                     // to free memory, a flush begins if a sixteenth of MemoryLimit is dirty
+	relievedEvery  = 500 * time.Microsecond // a commit that waits for memory checks for it this often
 )
 
 // admission makes commits wait for memory, room in the file and flushes before they are resolved.
@@ -103,7 +103,7 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 }
 
 // hold makes a transaction wait while redo is too long, for at most holdTime. A transaction that has closed the gate
-// does not wait, since others wait for it.
+// does not wait, because other transactions wait at the gate.
 func (a *admission) hold(tx *Tx) error {
 	past := a.pressure.excess.past.Load()
 	if past <= 0 || tx.gate != nil || a.opts.Manual || a.readers.ending.Load() {
@@ -123,7 +123,8 @@ func (a *admission) hold(tx *Tx) error {
 	return a.pause(tx, moved, holdTime(past, a.pressure.excess.limit.Load()))
 }
 
-// holdTime returns how long a commit waits when redo is past bytes too long: the time grows with the square of that.
+// holdTime returns how long a commit waits when redo exceeds its limit by past bytes. The time grows with the square of
+// past.
 func holdTime(past, limit int64) time.Duration {
 	share := min(float64(past)*holdShare/float64(limit), 1)
 	return time.Duration(share * share * float64(holdMost))

@@ -19,16 +19,17 @@ import (
 //  1. No commit waits that fits into what the bound leaves: see logstore/space/bound.go.
 //  2. A waiting commit has no lock, no reserved pages and no place in the commit list. It gives up its snapshot
 //     meanwhile, unless it depends on what it has read.
-//  3. Each round of background work for room lets a commit go on: it finds or makes room, or raises the bound by a
-//     boundStep-th of the file. A round that found room when it began does not raise it: whoever has taken that room
-//     goes on. The raise is taken back when the file is a step below its bound. So neither readers that hold dead
-//     pages, nor trees whose leaves are nearly empty, stop anybody. During a backup the bound is raised without a
-//     round, by what readers hold and a step more, and again as soon as a commit reaches it: see backups.go.
+//  3. Each round of background work for room lets at least one commit proceed. The round finds or makes room, or else
+//     raises the bound by a step, a boundStep-th of the file. It does not raise the bound if there was room when it
+//     began: then the commit that has taken that room proceeds. The raise is taken back when the file is a step below
+//     its bound. So commits do not stop even if readers hold dead pages, or leaves are nearly empty. During a backup
+//     the bound is raised without a round, by what readers hold plus a step, and again as soon as a commit reaches it:
+//     see backups.go.
 //  4. A round may take seconds, for example when deletes have lowered the bound. Meanwhile commits pass the bound at
 //     boundRate in all, and none waits longer than boundWait.
 //  5. Room that commits give back, and what the bound rises by, goes to the waiting commits in order: see line.go.
-//  6. The parts of a round use the room that is held for what is dirty, and nothing is held anew before the round ends.
-//     Until then the bound is lower by what they have used, so no commit takes it.
+//  6. The parts of a flush in a round use room that is reserved for dirty pages. That room is reserved again only when
+//     the round ends. Until then the bound is lower by what the parts have used, so no commit takes it.
 //  7. A round makes room for a boundGain-th of the bound in addition to what is asked for: its checkpoints serve more
 //     than one commit.
 const (

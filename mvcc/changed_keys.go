@@ -12,20 +12,22 @@ import (
 // tells of the changed records alone. By the pages of the tree it would tell of all the records of each changed leaf,
 // which for small values at random are up to 36 times as much, and it would have to look at all leaves: see since.go.
 //
-// A mark says for a group of the log from which key on the keys are those of commits behind it. Backups make marks.
+// A mark is a group of the log, and the position of the first key that a commit after that group has written. Backups
+// make marks.
 //
 // Invariants:
 //
-//  1. A batch adds its keys before its Seq is shown. So they have all that a snapshot has which began before since was
-//     called. What changes records and is no such batch begins anew: a load, a row of one, a commit that is a batch of
-//     its own (heavy.go). Its keys are too many, or unknown.
-//  2. All commits before a mark are in the mark's group or earlier ones, and that group does not grow any more. So a
-//     copy that has everything up to that group or a later one lacks none of them.
-//  3. A token may name a group that has grown since, and a mark of that group would be wrong for it. Groups grow in
-//     WriteThrough only. So in WriteThrough no keys are kept, and if Open has found redo, which may be that of
-//     WriteThrough, a mark of the last group serves only tokens of later ones. A clean Close writes later groups.
-//  4. The oldest keys are dropped when the keys take more memory than most, with the marks before them. An increment
-//     since then is found by the pages.
+//  1. A batch adds its keys before transactions can see it. So since returns the keys of all commits that a transaction
+//     sees which began before the call. Other changes drop all keys and marks, because their keys are too many or
+//     unknown: a load, a row of a load, a heavy commit (heavy.go).
+//  2. All commits before a mark are in the mark's group or in earlier ones, and that group does not grow any more. So
+//     a copy that has everything up to that group lacks only commits whose keys come after the mark.
+//  3. Commits may have been added to a group after a token named it; the keys after a mark of that group would not
+//     include theirs. Only WriteThrough commits are added to existing groups. So in WriteThrough mode no keys are
+//     kept. If Open has found redo, which WriteThrough commits may have written, the first mark is one group later
+//     than the last group found. A clean Close writes later groups.
+//  4. When the keys take more memory than most, the oldest are dropped, and with them the marks before them. For an
+//     older token changes are found by the pages.
 type changedKeys struct {
 	most   int64  // bytes; no keys are kept if it is below 0
 	unsure uint64 // a group that has no mark: see invariant 3

@@ -10,19 +10,26 @@ import (
 // The cleaner takes the emptiest old segments and makes the live pages in them dirty, so that the next flush moves
 // these and the segments become free. That costs writing, so cleaning may take a quarter of what the log takes. It
 // makes a flush due by itself only if the dead bytes in segments that can be cleaned are more than half of the live
-// ones. A small file is left alone: there a lone committer would write more pages and gain next to nothing.
+// ones. A small file is not cleaned: a single committer would write more pages there and gain next to nothing.
+//
+// Dead bytes are counted only in segments that can be cleaned. The larger the first three constants, the more dead
+// space stays in the file; the smaller, the more is written to move live pages.
 const (
-	cleanFloor  = 16      // least segments in the file for anything to be cleaned
-	cleanLive   = 8       // nothing is cleaned while less is dead than an eighth of what is live,
-	cleanLeast  = 4       // or than 4 segments
-	cleanShare  = 4       // of what the log takes, a quarter is for cleaning
-	cleanHurry  = 2       // the cleaner hurries if more is dead than half of what is live, and than cleanFloor segments,
-	cleanRate   = 8 << 20 // and then moves at least 8 MiB per second
-	closeFloor  = 4       // at Close, files of 4 segments and more are cleaned:
-	closeEmpty  = 2       // those segments of which at most half is live,
-	closeSparse = 8       // or all segments of a file in which more is dead than an eighth of what is live,
-	closeMoved  = 32      // and at most 32 segments' worth of pages is moved
-	closeLeaves = 2       // nothing is moved if more leaves are written for each page gained
+	cleanFloor = 16 // segments: a smaller file is not cleaned
+	cleanLive  = 8  // nothing is cleaned until the dead bytes are more than an eighth of the live ones,
+	cleanLeast = 4  // and more than 4 segments
+	cleanShare = 4  // a quarter of the pages appended since the last checkpoint may be moved by the next flush
+	// cleanHurry: if the dead bytes are more than half of the live ones, and more than cleanFloor segments, the cleaner
+	// moves at least cleanRate bytes per second, even if nothing is appended.
+	cleanHurry = 2
+	cleanRate  = 8 << 20
+
+	// At Close:
+	closeFloor  = 4  // segments: a smaller file is not cleaned
+	closeEmpty  = 2  // segments of which at most half is live are emptied
+	closeSparse = 8  // all segments are emptied if the dead pages are more than an eighth of the live ones
+	closeMoved  = 32 // segments: no more live pages than these hold are moved
+	closeLeaves = 2  // nothing is moved if more than 2 leaves would be written for each page gained
 )
 
 // stuckSegments are segments that cannot be emptied, because of lists of extents or damage, each with the group that
@@ -96,7 +103,7 @@ func (c *cleaner) cleanAtClose() error {
 	}
 	leaves := max(c.tree.leaves(), 1)
 	if written := min(values, leaves); written > 0 {
-		gain -= written * (leaves - written) / leaves // the old places of these leaves are holes among leaves that stay
+		gain -= written * (leaves - written) / leaves // the old places of these leaves become dead pages in segments that stay
 		if gain*closeLeaves <= written {
 			return nil
 		}

@@ -207,9 +207,11 @@ func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 }
 
 // conflict looks for a commit that tx loses to. It first walks the commit list down to the Seq that tx reads at, or
-// to the Seq that it is registered at if that is higher: write sets of older commits may be in use again. Then it
-// looks at the table of last writes, which has all older commits, and at the note of those that are not entered there
-// (Untold). Where keys share a slot of the table, the keys written lately tell which one it was. A transaction that has only guards skips the table: validate finds out whether its guards still hold.
+// down to the Seq that tx is registered at if that is higher: the write sets of older commits may have been reused.
+// Then it looks at the table of last writes, which has the keys of all older commits, except those of the batches for
+// which only a note was left (Untold). If two keys share a slot of the table, the list of recently written keys tells
+// which of them was written. A transaction that has only guards skips the table; validate finds out whether its guards
+// still hold.
 func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 	snapshot := tx.Snapshot()
 	looked := max(tx.slot.Seq(), snapshot)

@@ -11,16 +11,22 @@ import (
 
 // Thresholds of background work. What the flush* and lone* ones decide together is in pressure.flushDue.
 const (
-	flushRatioNum    = 6       // a flush is due when redo reaches 6/10 of the dirty bytes,
-	flushRatioDen    = 10      //
-	flushLoneBytes   = 1 << 20 // if so few bytes are dirty that a lone committer soon comes back to page groups
-	loneOps          = 16      // most ops in a batch for that: larger ones split leaves too often for page groups
-	growthLimit      = 2       // half of the redo limit makes a flush due if everything dirty is new
-	minLogBytes      = 4 << 20 // bytes of log since the scan start, below which no checkpoint is due
-	foldAgainEntries = 1 << 10 // entries of the table from which on names are folded once more after the flush of a checkpoint,
-	foldAgainShare   = 16      // if at most a 16th as many pages are dirty by then
-	lagShare         = 2       // half of the redo limit may lie behind the base of a flush that begins during a load
-	flushAtOnce      = 16      // most pages of a flush that is written without passing the token on in between
+	// A flush is due when redo reaches 6/10 of the dirty bytes, if no more than flushLoneBytes are dirty and batches have
+	// at most loneOps ops. Then a single committer can soon commit by page groups again, which need all pages clean.
+	// Larger batches split leaves too often for page groups.
+	flushRatioNum  = 6
+	flushRatioDen  = 10
+	flushLoneBytes = 1 << 20
+	loneOps        = 16
+
+	growthLimit = 2       // if all dirty pages are new, a flush is due when redo reaches half of its limit
+	minLogBytes = 4 << 20 // no checkpoint is due while less log than this lies after the scan start
+	// If the table has at least foldAgainEntries entries after the flush of a checkpoint, and at most a 16th as many
+	// pages are dirty, names are folded once more.
+	foldAgainEntries = 1 << 10
+	foldAgainShare   = 16
+	lagShare         = 2  // during a load, redo after the base of a flush may be half of the redo limit when the flush begins
+	flushAtOnce      = 16 // a flush of at most this many pages is written without passing the token on in between
 )
 
 // maintenance does background work when it is due: flushes, folds, cleaning, checkpoints, and in Buffered mode

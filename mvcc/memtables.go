@@ -56,9 +56,12 @@ type retiredTable struct {
 }
 
 const (
-	mostEntries   = 192 << 10 // entries that the tree may lack. More: fewer visits of leaves,
-	mostAscending = 1 << 10   // but ascending keys come to each leaf once anyway: few enough for the nearest caches of the processor
-	entryLeaf     = 2560      // bytes of the new version of a leaf. An entry may make one, as long as there are leaves
+	// mostEntries is how many entries the tree may lack. More: each leaf is visited less often, but more memory is used.
+	mostEntries = 192 << 10
+	// mostAscending is the same for entries in key order. These visit each leaf once in any case, so there need not be
+	// more than fit the processor's nearest caches.
+	mostAscending = 1 << 10
+	entryLeaf     = 2560 // bytes of a new version of a leaf: each entry may make one, until all leaves have one
 	// entriesSpare is the part of MemoryLimit, in bytes, that neither entries nor new leaf versions may take. Each
 	// may take half of what is left, or entries all of it if there are no versions. With a small MemoryLimit each may
 	// take an eighth of the limit.
@@ -74,10 +77,12 @@ const (
 	// the device writes the next one. Bulk loads have larger batches, and gain by merging later.
 	deferOps = 256
 
-	turnEntries = 1 << 10 // entries of a completely merged table from which on it is retired and another one becomes active,
-	turnBytes   = 1 << 18 // or bytes of its keys and values
-	spareTables = 2       // tables kept for reuse. None has had more than mostEntries: that memory would stay after a load
-	keptRetired = 4       // retired tables that are kept for reuse; older ones are left to their readers
+	// When all entries of the active table are merged, another table becomes active if this one has at least turnEntries
+	// entries, or turnBytes bytes of keys and values. Otherwise the table goes on.
+	turnEntries = 1 << 10
+	turnBytes   = 1 << 18
+	spareTables = 2 // empty tables kept for reuse. Tables that have had more than mostEntries, as in a load, are not kept
+	keptRetired = 4 // retired tables that may be reused later; if there are more, the oldest are left to the garbage collector
 )
 
 // insert adds the ops of a batch to the active table. The caller holds the token and moves applied afterwards.

@@ -20,35 +20,46 @@ import (
 // (override's dirtyPages) goes with the next part wherever it is. If there are many such pages, as in a tree that
 // grows everywhere, parts would write them again and again, and everything is flushed at once.
 const (
-	mostParts = 32      // most parts of a round
-	partBytes = 4 << 20 // bytes: everything is flushed at once if less than twice that is dirty,
-	partShare = 4       // and a part has at least a quarter of it,
-	goOnShare = 2       // while leaves are left behind, parts go on down to half of it
-	// mustShare: everything is flushed at once if, per redo limit of redo, commits make new pages that have to be
-	// written of more than a quarter of what is dirty,
-	mustShare    = 4
-	mustAll      = 4  // or if three quarters have to be written: that is nearly a flush of all, after which redo starts anew
-	mostBehind   = 3  // times the redo limit: if redo gets so long nevertheless, everything is flushed and nothing left behind
-	partsAhead   = 2  // parts of redo that come while one is written
-	sparseFrom   = 20 // useless bytes, in percent of the live ones, from which on clean leaves move out of ever fuller segments,
-	sparseTo     = 35 // and from which on they move out of nearly full ones
-	sparseLeast  = 8  // segments of which at most an 8th is live are emptied in any case
-	sparseShare  = 4  // a quarter of the leaves of a part may be others that are alone in their segments
-	searchSparse = 4  // times as many pages, at most, are looked at for that
-	firstGain    = 2  // a flush of all of at least twice as many pages as are dirty now is followed by another one, not by a part
-	namedShare   = 64 // if names keep a 64th of the file from reuse, they are folded away,
-	unnameShare  = 16 // at most once for each 16th of the live bytes that is written to the log
-	unevenShare  = 16 // of RedoLimit: how much free space varies from one checkpoint to the next
+	mostParts = 32 // most parts of a round
+	// partBytes: if less than twice as many bytes are dirty, everything is flushed at once. While leaves are left behind,
+	// that is so below half of partBytes (goOnShare). A part covers at least a quarter of partBytes (partShare).
+	partBytes = 4 << 20
+	partShare = 4
+	goOnShare = 2
+	// mustShare: everything is flushed at once if new pages that have to be written come fast: while as much redo as the
+	// redo limit is written, more of them than a quarter of the dirty pages.
+	mustShare = 4
+	// mustAll: everything is flushed at once if three quarters of the dirty pages have to be written. That is nearly all
+	// of them, and after a flush of all, redo starts at its base.
+	mustAll    = 4
+	mostBehind = 3 // if redo reaches 3 times its limit nevertheless, everything is flushed and no leaf is left behind
+	partsAhead = 2 // a part is due so early that the redo of two further parts may be written while it is flushed
+	// Clean leaves are moved out of segments with few live pages. While the useless bytes of the file are at most 20 % of
+	// the live ones (sparseFrom), these are segments of which at most an eighth is live (sparseLeast); from 35 % on
+	// (sparseTo), segments of which at most seven eighths are live; in between the limit grows evenly. See sparseLimit.
+	sparseFrom  = 20
+	sparseTo    = 35
+	sparseLeast = 8
+	// sparseShare: a quarter of a part's leaves may be added from elsewhere in the tree, because they are nearly alone in
+	// their segments. At most searchSparse times as many pages are examined to find them.
+	sparseShare  = 4
+	searchSparse = 4
+	firstGain    = 2 // after a flush of all of at least twice as many pages as are dirty now, the next flush is of all again
+	// namedShare: if names alone keep a 64th of the file from reuse, they are folded away. That happens at most once for
+	// each 16th of the live bytes that is written to the log (unnameShare).
+	namedShare  = 64
+	unnameShare = 16
+	unevenShare = 16 // free space varies by about a 16th of RedoLimit from one checkpoint to the next
 	// partTight: leaves of a part are filled up if the tree takes 14 tenths of the bytes of its records. Puts in random
 	// order, or of several goroutines in ascending order, leave 14 and a half to 16. That is room which redo and dead
 	// pages lack: with 16, 50 MB that four goroutines overwrote one record at a time exceeded twice their size and 32
 	// MiB by a sixth, and a million records overwritten behind a load in random order took a tenth more pages.
-	partTight  = 14
-	fillLooked = 4 // leaves looked at for that, at most: 4 times the pages of the part,
-	// fillWritten: and leaves changed, at most twice the pages of the part: so what is dirty stays in proportion even
-	// if the tree is large and little of it is dirty.
+	partTight = 14
+	// To fill leaves up, at most 4 times as many leaves as the part has pages are examined (fillLooked), and at most twice
+	// as many are changed (fillWritten). So a part stays small even if the tree is large and little of it is dirty.
+	fillLooked          = 4
 	fillWritten         = 2
-	partCheckpointShare = 48 // with parts a checkpoint is due when the log has taken a 48th of the live bytes
+	partCheckpointShare = 48 // while flushes are in parts, a checkpoint is due when the log has taken a 48th of the live bytes
 )
 
 // partBytes is how many dirty bytes a part should cover.

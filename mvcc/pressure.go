@@ -44,12 +44,13 @@ func (p *pressure) flushDue() bool {
 		redo*flushRatioDen >= dirty*flushRatioNum && !(p.log.inRow() && p.pages.CanPageGroup())
 }
 
-// growthDue reports whether a flush of all is due early, because nothing is gained by waiting: what is dirty is new,
-// and no more than the redo that made it dirty, as after the batches of a load in order. What such a flush writes
-// lies after its base, where redo starts until overwrites have gone round the tree once; until then nothing that
-// overwrites leave dead of it is reused. So the last such flush should be short. Token held.
+// growthDue reports whether a flush of all is due early because waiting gains nothing: the dirty pages are new, and not
+// more than the redo that made them dirty, as after the batches of a load in key order. The pages that such a flush
+// writes lie after its base, and redo starts at that base until incremental flushes have written each part of the tree
+// once. Until then, pages of the flush that overwrites leave dead cannot be reused. So the last flush of a load should
+// be small. Token held.
 func (p *pressure) growthDue() bool {
-	// This is not a load in order: not everything in the redo is dirty yet.
+	// Not a load in key order: some of the redo is not in the tree yet.
 	if t := &p.tree.tables; t.merging() || t.rest() > 0 && !t.active.Ascends() {
 		return false
 	}
@@ -59,8 +60,8 @@ func (p *pressure) growthDue() bool {
 		(tree.must+tree.grown)*logstore.PageSize >= dirty-dirty/4
 }
 
-// checkpointDue reports whether the log since the last checkpoint is long enough. The redo limit is long enough. Less
-// is enough if the flush that must come first is cheap, so that a small database does not keep a long log. Token
+// checkpointDue reports whether the log since the last checkpoint is long enough for another one: as long as the redo
+// limit, or shorter if the flush that has to come first is cheap. So a small database does not keep a long log. Token
 // held.
 func (p *pressure) checkpointDue() bool {
 	since := p.sinceCheckpoint()
@@ -112,17 +113,17 @@ const (
 	redoFloor = 8 << 20
 	// heldParts, times partBytes, is more than most parts take.
 	heldParts = 2
-	// newShare: a file is new while its live pages are at most an 8th of the redo,
+	// A file is new while its live pages are at most an 8th of the redo (newShare), and new pages are at least half of
+	// the redo (newDirty). With fewer new pages, a few records are being overwritten, and live pages will stay few.
 	newShare = 8
-	// newDirty: and while new pages are at least half of the redo. Otherwise a few records are being overwritten, and
-	// will not become more live bytes.
 	newDirty = 2
-	// newMargin: room for an 8th more pages is held, and an 8th more redo comes before the flush begins,
+	// newMargin: the flush of a new file is due when redo, dirty pages and an 8th more would exceed the bound, because
+	// more redo is written before the flush begins. newLeaves: entries that the tree lacks are taken to need nine eighths
+	// of their keys and values in leaves.
 	newMargin = 8
-	// newLeaves: and entries that the tree lacks then take nine eighths of their keys and values.
 	newLeaves = 9
-	// mergeShare: a quarter of the redo limit is merged at once. Less: each leaf is changed for fewer records. More:
-	// flushes begin with less of what there is.
+	// mergeShare: entries are merged when their redo is a quarter of the redo limit. Earlier: each change of a leaf
+	// brings fewer records. Later: when a flush begins, fewer of the records are in the tree.
 	mergeShare = 4
 )
 

@@ -7,15 +7,15 @@ import (
 	"flashdbm/lockfree"
 )
 
-// token is the right to append to the log and to change the tree. It is a lock that is handed over: its holder passes
-// it to background work that waits, else to the committer of the newest commit that waits, else lays it down.
+// token is the right to append to the log and to change the tree. It is a lock that its holder hands over: to background
+// work that waits, else to the committer of the newest waiting commit. If nobody waits, the holder releases it.
 //
-// held is the lock. A committer that has pushed its node either takes the token or is woken, with completed by the
-// leader of its batch, or with lead and the token. No wake is lost: a holder looks for waiters after it has laid the
-// token down, and takes it up again if there are any; a waiter looks at the token after it has made itself known, a
-// committer by its push and background work by waiting. Only the holder knows which node was drained last. After
-// laying the token down, it uses the node it knew; if another holder has drained more since, it may take the token up
-// for nothing.
+// held is the lock. A committer that has pushed its node either takes the token, or is woken by a signal: completed
+// from the leader of its batch, or lead together with the token. No wakeup is lost. A holder looks for waiters after it
+// has released the token, and takes it again if there are any. A waiter first makes itself known, a committer by its
+// push and background work by the counter waiting, and then tries to take the token. Only the holder knows which node
+// was drained last; after releasing the token it compares with the node it knew. If another holder has drained more in
+// between, it may take the token again for nothing.
 //
 // A leader may pass the token on before it syncs its group: see beside_sync.go. Until that sync has ended, committers
 // whose number is below enough sleep, and are not handed the token. None sleeps for ever: a committer pushes and then

@@ -1,12 +1,12 @@
 package mvcc
 
-// The leader makes each batch known to transactions that look for conflicts: it either enters the batch's keys into
-// the table of last writes, or only leaves a note with the Seq (commit.LastWrites), which makes every older snapshot
-// lose. A note is enough if the registry shows no transaction that could look; looking there only saves time and
-// avoids needless conflicts. The first look comes before applied moves. A transaction that registers between that
-// look and the move is found by the second look; then the keys are entered and the note is taken back. A transaction
-// that is resolved in between, or that re-registers after waiting for admission, may lose needlessly, and tries
-// again.
+// For transactions that look for conflicts, the leader either enters the keys of each batch into the table of last
+// writes, or only leaves a note with the batch's Seq (commit.LastWrites), by which every transaction with an older
+// snapshot loses. A note takes less time, and is enough if the registry has no transaction with an older snapshot. The
+// leader reads the registry twice: before applied moves, and after. A transaction that registers between the first
+// reading and the move is found by the second one; then the leader enters the keys and takes the note back. A
+// transaction that is resolved before that, or that registers again after it has waited for admission, may lose
+// although it does not conflict. It then runs again.
 
 // tell makes the batch at hand known, before applied moves to its Seq. Token held.
 func (r *resolver) tell(seq uint64, nodes []*commitNode) {

@@ -13,15 +13,20 @@ import (
 // keeps what it reuses.
 
 const (
-	trimSegments = 4               // least to give back, in addition to an eighth of a turn
-	worthShare   = 8               // an eighth of the file that only waits for checkpoints makes a checkpoint due,
-	againShare   = 24              // a 24th is enough for a second one right after it,
-	worthLeast   = 8               // but not less than 8 segments,
-	spareShare   = 4               // no more is kept free than a quarter of the live bytes,
-	spareRedo    = 1               // or once the redo limit
-	trimPause    = time.Second     // least time between two such checkpoints
-	cutGain      = 4               // a flush of all is made to free space if it frees at least 4 times what is dirty
-	idlePause    = 2 * time.Second // if the log took less than an eighth of a turn in this time, turns are taken to have become short
+	trimSegments = 4 // space goes back only if it is at least 4 segments and an eighth of a turn
+	// Space that only waits for checkpoints makes a checkpoint due if it is an eighth of the file (worthShare), and a
+	// second checkpoint right after the first if it is a 24th (againShare); in both cases only if it is at least 8
+	// segments (worthLeast).
+	worthShare = 8
+	againShare = 24
+	worthLeast = 8
+	// No more space is kept free than a quarter of the live bytes (spareShare) or the redo limit (spareRedo times),
+	// whichever is more.
+	spareShare = 4
+	spareRedo  = 1
+	trimPause  = time.Second     // least time between two checkpoints that only give space back
+	cutGain    = 4               // to free space, everything dirty is flushed if that frees at least 4 times as much
+	idlePause  = 2 * time.Second // if the log takes less than an eighth of a turn in this time, the log is idle, and turns count as short
 )
 
 // turn notes how much the log takes from one flush and checkpoint to the next. If the next turn takes more, condemned
