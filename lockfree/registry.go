@@ -60,10 +60,10 @@ type block struct {
 	slots []slot
 	older *block
 
-	// claimed is how many slots were ever claimed. They are the first ones, about as many as there have been
-	// readers at once, so a scan need not look at the others. claimed is raised before the slot is claimed. So
-	// it serves in the argument above as the list of blocks does: a scan that does not see the raise precedes
-	// the claim.
+	// claimed is how many slots were ever claimed: the first ones of the block, about as many as there have been
+	// readers at the same time. A scan reads only these. claimed is raised before the slot is claimed, so a scan that
+	// reads the old value of claimed precedes the claim. In the argument above, claimed is to the slots of a block
+	// what the list of blocks is to the blocks.
 	claimed atomic.Int32
 }
 

@@ -17,6 +17,8 @@ type Gate struct {
 // Closed is a closed gate; the one who has closed it holds it.
 type Closed struct{ open chan struct{} }
 
+// Longer: transactions that run within one another, and wait for each other at the gate, stand still for longer. Shorter:
+// others may commit while the one that has closed the gate still tries, and it may lose to them again.
 const (
 	gateWait  = 100 * time.Millisecond
 	AloneWait = time.Second

@@ -2,25 +2,26 @@ package commit
 
 import "sync/atomic"
 
-// LastWrites is the table of last writes: hash(key) -> Seq. A transaction that began before a batch uses it to find
-// a conflict with the batch once that has left the commit list. If there is no such transaction, the Seq of the
-// batch is noted as untold instead of being stored for each key: a store to a table that is in no cache takes
-// longer than a look at the registry.
+// LastWrites is the table of last writes: hash(key) -> Seq. A transaction whose snapshot is older than a batch uses it
+// to find a conflict with that batch after the batch has left the commit list. If no such transaction exists, the
+// leader need not enter the keys of the batch. It then only stores the batch's Seq in untold: one store for each key,
+// to memory that is in no cache, takes longer than reading the registry.
 //
 // Invariants:
 //
-//  1. For each batch that was cut from the list, or at which somebody may be registered, the table has all keys, or
-//     untold is not below the batch's Seq.
-//  2. A transaction with a snapshot below untold has lost, as if a key of it was written.
-//  3. The note is taken back only when the table has all keys. A resolver reads first untold, then the table.
+//  1. For each batch that was cut from the list, or at whose Seq a reader may be registered, the table has all keys, or
+//     untold is at least the batch's Seq.
+//  2. A transaction with a snapshot below untold loses, as if one of its keys had been written.
+//  3. The leader lowers untold again (TakeBack) only when the table has all keys of the batch. A resolver reads untold
+//     first, then the table.
 //
-// So no conflict is missed, by the argument of lockfree.List: a resolver that does not find the batch in the list
-// finds the note, or finds the batch in the table.
+// So no conflict is missed, by the argument of lockfree.List: a resolver that does not find the batch in the list finds
+// an untold that is above its snapshot, or the batch's keys in the table.
 type LastWrites struct {
 	slots  []atomic.Uint64 // the leader writes them before applied moves
-	untold atomic.Uint64   // Seq of the newest batch that slots lacks
-	told   uint64          // value of untold before the last note; only the leader uses it
-	recent recentWrites    // tells keys apart that share a slot
+	untold atomic.Uint64   // Seq of the newest batch whose keys are not in slots
+	told   uint64          // value of untold before the last Note; only the leader uses it
+	recent recentWrites    // distinguishes keys that share a slot
 }
 
 // Init allocates the slots, and room for the recent keys; both numbers are powers of two.
@@ -31,14 +32,14 @@ func (w *LastWrites) Init(slots, recent int) {
 // Of returns the slot of a key's last Seq.
 func (w *LastWrites) Of(hash uint64) *atomic.Uint64 { return &w.slots[hash&uint64(len(w.slots)-1)] }
 
-// Untold returns the Seq of the newest batch that the table lacks; if it lacks none, the Seq of an older batch.
+// Untold returns a Seq: the table has the keys of all batches above it. A snapshot below it loses.
 func (w *LastWrites) Untold() uint64 { return w.untold.Load() }
 
-// Note notes a batch as untold. Only the leader calls it.
+// Note makes all snapshots below seq lose, in place of entering the keys of that batch. Only the leader calls it.
 func (w *LastWrites) Note(seq uint64) {
 	w.told = w.untold.Load()
 	w.untold.Store(seq)
 }
 
-// TakeBack takes the last note back, when the table has the keys of the batch. Only the leader calls it.
+// TakeBack undoes the last Note, once the table has the keys of that batch. Only the leader calls it.
 func (w *LastWrites) TakeBack() { w.untold.Store(w.told) }

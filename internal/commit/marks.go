@@ -25,9 +25,9 @@ func (m *Marks) Note(group, seq uint64) {
 	m.mu.Unlock()
 }
 
-// Publish moves the watermark durable to the newest batch that is in a group up to the given one, which is durable.
-// The watermark never moves back, in whatever order goroutines call Publish, because it is moved with the lock
-// held.
+// Publish is called when all groups up to the given one are durable. It moves the watermark durable to the newest batch
+// in these groups. Goroutines may call Publish in any order; the watermark never moves back, because it is moved while
+// the lock is held.
 func (m *Marks) Publish(group uint64, durable *atomic.Uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
