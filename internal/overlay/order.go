@@ -10,11 +10,12 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// order lists the first entry of each key among the first n entries of a table, sorted by key. It is immutable. It
-// is made when a cursor or a merge asks for it, never by the leader: loads and lookups do not need it.
+// order lists the keys of the first n entries of a table in sorted order, each by the number of its first entry. It is
+// immutable. It is made when a cursor or a merge asks for it, and not by the leader: loads and lookups do not need it.
 //
-// It consists of a large sorted run and a small one. New keys are put into a copy of the small run; when that
-// exceeds a share of the large run, the two are merged.
+// An order consists of two sorted runs, a large one and a small one. The next order, with more keys, shares the large
+// run and has the new keys in a copy of the small one. When the small run exceeds a share of the large one, both are
+// merged into a new large run.
 type order struct {
 	n    uint32
 	runs [2][]ordered // the large one, the small one; no key is in both
@@ -28,7 +29,7 @@ type ordered struct {
 
 const (
 	smallLeast = 64 // keys that the small run may have in any case
-	smallShare = 32 // divides the size of the large run: a copy of the small run then takes some microseconds
+	smallShare = 32 // and in addition a 32nd of the keys of the large run. Larger runs take longer to copy for each new order, smaller ones are merged more often
 )
 
 // ordered returns an order of all entries that are shown.

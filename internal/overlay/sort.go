@@ -14,13 +14,13 @@ import (
 // Sorter sorts ops of a memtable by key, to be merged into the tree. It keeps its memory for the next sort: 32
 // bytes for each op, and the memory of chunkOps ops.
 //
-// Ops are first distributed by the beginnings of their keys into consecutive stretches; then each stretch is sorted
-// by itself. If keys are random, a stretch has a few ops. If keys begin alike, there is one stretch, and all is
-// sorted by comparisons.
+// It is a bucket sort: ops are first distributed into consecutive stretches (buckets) by the beginnings of their keys;
+// then each stretch is sorted by comparisons. If keys are random, a stretch has a few ops. If the first eight bytes of
+// all keys are the same, there is one stretch.
 //
-// A delete that follows another op of its key gets Marks (see btree.Op). Between the two ops the record existed and
-// may be in a backup, although the tree never has it. If the leaf did not change, no increment would tell that the
-// record is gone.
+// A delete that follows another op of its key gets Marks (see btree.Op). The record existed between the two ops, so a
+// backup may have it, although the tree never does. Marks make the merge change the leaf; without that, no increment
+// would include the deletion.
 type Sorter struct {
 	heads []headed // the ops in their order
 	order []headed // the ops in the order of keys

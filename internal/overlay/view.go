@@ -16,7 +16,7 @@ import (
 type View struct {
 	Tree    uint64      // number of the tree's version: the Seq at which it was made
 	Base    uint64      // the tree has all commits up to this Seq
-	Records int64       // records in the tree; in a damaged file it can become negative, which counts as none
+	Records int64       // records in the tree. It can be negative in a damaged file; it then counts as 0
 	Tables  []*Memtable // newest first
 
 	counted atomic.Pointer[counted]
@@ -35,7 +35,7 @@ func (v *View) Covers(seq uint64) bool {
 	return true
 }
 
-// Lacking returns how many entries of the tables a reader at seq sees that the tree lacks.
+// Lacking returns how many of the entries that a reader at seq sees are in the tables and not in the tree.
 func (v *View) Lacking(seq uint64) (n int) {
 	for _, m := range v.Tables {
 		shown := m.shown.Load()
