@@ -3,9 +3,11 @@ package dbm
 import (
 	"context"
 	"io"
+	"os"
 	"runtime/debug"
 
 	"flashdbm/internal/backup"
+	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
 
@@ -37,7 +39,7 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) 
 		return Token{}, public(err)
 	}
 	defer tx.Rollback()
-	out := backup.NewWriter(w)
+	out := backup.NewWriter(inSteps(w))
 	expect := func(bytes int64) {
 		if e, ok := w.(interface{ Expect(bytes int64) }); ok {
 			e.Expect(bytes + backup.MarkSize)
@@ -50,6 +52,14 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) 
 		return Token{}, err
 	}
 	return token, nil
+}
+
+// inSteps has the device take a backup in steps if it goes straight to a file: see vfs.InSteps.
+func inSteps(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok {
+		return vfs.InSteps(f)
+	}
+	return w
 }
 
 // flushMuch flushes if that writes more than half of the database, and increments are found by the pages. A page that

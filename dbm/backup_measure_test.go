@@ -3,9 +3,11 @@ package dbm
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"io"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -13,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
 )
 
 var (
@@ -21,6 +25,7 @@ var (
 	backupValue   = flag.Int("backup.value", 100, "bytes of its values")
 	backupRounds  = flag.Int("backup.rounds", 2, "how often writers are measured alone and beside backups, by turns")
 	backupTurn    = flag.Duration("backup.turn", 10*time.Second, "for how long each time")
+	backupInto    = flag.String("backup.into", "", "file that backups go to, anew each time: they are synced, and removed; empty: they are counted and dropped")
 	backupWriters = flag.Int("backup.durability", int(Durable), "durability of the commits, as a number")
 )
 
@@ -86,7 +91,7 @@ func TestMeasureBackup(t *testing.T) {
 		n, bytes, begin := 0, int64(0), time.Now()
 		for ctx.Err() == nil {
 			w := &counting{}
-			if backupErr(db, ctx, w) == nil {
+			if measuredBackup(db, ctx, w) == nil {
 				n++
 				bytes += w.n
 			}
@@ -118,9 +123,32 @@ func TestMeasureBackup(t *testing.T) {
 	require.NoError(t, restored.Close())
 }
 
-type counting struct{ n int64 }
+// measuredBackup takes a backup as -backup.into says.
+func measuredBackup(db *DB, ctx context.Context, w *counting) (err error) {
+	if *backupInto == "" {
+		return backupErr(db, ctx, w)
+	}
+	f, err := os.Create(*backupInto)
+	if err != nil {
+		return err
+	}
+	w.file = vfs.InSteps(f)
+	if err = backupErr(db, ctx, w); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), os.Remove(*backupInto))
+}
+
+// counting counts what is written, and passes it on to the file if there is one.
+type counting struct {
+	n    int64
+	file io.Writer
+}
 
 func (c *counting) Write(b []byte) (int, error) {
 	c.n += int64(len(b))
+	if c.file != nil {
+		return c.file.Write(b)
+	}
 	return len(b), nil
 }

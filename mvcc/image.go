@@ -23,7 +23,7 @@ func (tx *Tx) WriteImage(ctx context.Context, w io.Writer, expect func(bytes int
 	if err := t.makePlan(); err != nil {
 		return err
 	}
-	t.image = t.plan.Image(w, override.ImageTableSize)
+	t.image = t.plan.Image(restingWriter{&t, w}, override.ImageTableSize)
 	if expect != nil {
 		expect(t.image.Bytes())
 	}
@@ -102,6 +102,24 @@ func (t *imageWalk) rest() {
 		time.Sleep(min(restShare*worked, restMost))
 	}
 	t.rested = time.Now()
+}
+
+// restingWriter passes what is written on in small pieces, and lets the walk rest in between: an image comes a segment
+// at a time, and copies and a checksum of that take a millisecond.
+type restingWriter struct {
+	walk *imageWalk
+	w    io.Writer
+}
+
+const restBytes = 64 << 10
+
+func (r restingWriter) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		m, werr := r.w.Write(b[n:min(n+restBytes, len(b))])
+		n, err = n+m, werr
+		r.walk.rest()
+	}
+	return n, err
 }
 
 // inRun reports whether a value, after its key if that is long, fits into a run of the image, whose segments are as

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"flashdbm/dbm"
+	"flashdbm/logstore/vfs"
 
 	"github.com/spf13/cobra"
 )
@@ -99,7 +100,7 @@ func (backup *backupCommand) run(p *program, cmd *cobra.Command, path string) (e
 			return err
 		}
 		return newFile(backup.file, func(f *os.File) (err error) {
-			out.w = f
+			out.w = vfs.InSteps(f)
 			token, err = take(db)
 			return err
 		})
