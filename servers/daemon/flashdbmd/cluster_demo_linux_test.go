@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/servers/hydra"
@@ -134,7 +134,7 @@ func TestClusterDemo(t *testing.T) {
 	for id := 4; id < 6; id++ {
 		done.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(id), 1))
-			var x *redis.Client
+			var x redis.Conn
 			for n := 0; !stop.Load(); n++ {
 				if x == nil { // any node answers for any key: use another node if this one is gone
 					names := []string{"a", "b", "c", "d"}
@@ -145,14 +145,17 @@ func TestClusterDemo(t *testing.T) {
 						time.Sleep(20 * time.Millisecond)
 						continue
 					}
-					x = redis.NewClient(&redis.Options{Addr: s.RESP, Password: fleetPassword, MaxRetries: -1, ReadTimeout: 15 * time.Second})
+					if x, err = redis.Dial("tcp", s.RESP, redis.DialPassword(fleetPassword), redis.DialReadTimeout(15*time.Second)); err != nil {
+						x = nil
+						continue
+					}
 				}
 				call := registerCall{key: "key-" + strconv.Itoa(rnd.IntN(keys)), write: rnd.IntN(2) == 0, value: fmt.Sprintf("%d-%d", id, n)}
 				began, found := time.Now(), ""
 				var err error
 				if call.write {
-					err = x.Set(context.Background(), call.key, call.value, 0).Err()
-				} else if found, err = x.Get(context.Background(), call.key).Result(); errors.Is(err, redis.Nil) {
+					_, err = x.Do("SET", call.key, call.value)
+				} else if found, err = redis.String(x.Do("GET", call.key)); errors.Is(err, redis.ErrNil) {
 					err = nil
 				}
 				r.done(id, call, found, began, err, true)

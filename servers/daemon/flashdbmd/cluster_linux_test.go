@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -361,8 +361,9 @@ func TestClusterWithoutEtcd(t *testing.T) {
 			s, err = askStatus(ctx, f.dir(name), "")
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
-		r := redis.NewClient(&redis.Options{Addr: s.RESP, MaxRetries: -1})
-		got, err := r.Get(ctx, "counter").Result()
+		r, err := redis.DialContext(ctx, "tcp", s.RESP)
+		require.NoError(t, err)
+		got, err := redis.String(r.Do("GET", "counter"))
 		require.NoError(t, err)
 		assert.Equal(t, strconv.FormatInt(w.sum, 10), got)
 		r.Close()

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/servers/ramp"
@@ -268,12 +268,15 @@ func killRampCluster(t *testing.T, mode string) {
 
 	st, err := askRampStatus(f.dir("a"))
 	require.NoError(t, err)
-	r := redis.NewClient(&redis.Options{Addr: st.RESP, MaxRetries: -1, Password: fleetPassword})
-	defer r.Close()
-	require.NoError(t, r.MSet(t.Context(), "one", "1", "two", "2", "three", "3").Err())
-	got, err := r.MGet(t.Context(), "three", "one").Result()
+	r, err := redis.DialContext(t.Context(), "tcp", st.RESP, redis.DialPassword(fleetPassword))
 	require.NoError(t, err)
-	require.Equal(t, []any{"3", "1"}, got)
+	defer r.Close()
+	ok, err := redis.String(r.Do("MSET", "one", "1", "two", "2", "three", "3"))
+	require.NoError(t, err)
+	require.Equal(t, "OK", ok)
+	got, err := redis.Strings(r.Do("MGET", "three", "one"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"3", "1"}, got)
 	st, err = askRampStatus(f.dir("a"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, st.Commands, int64(2))
