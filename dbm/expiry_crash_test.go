@@ -17,6 +17,7 @@ import (
 // time, and not an older one than the last step that had returned. Each record that expires has its entry in the
 // index. After all of them have expired, neither records nor entries are left.
 func TestExpiryCrash(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	mem := vfs.NewMem(64 << 20)
 	opts := cutOptions()

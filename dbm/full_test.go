@@ -202,7 +202,7 @@ func TestFull(t *testing.T) {
 		segment uint32
 		size    int
 	}
-	shapes := []shape{{4, 8, 400}, {4, 256, 100}, {16, 256, 400}, {16, 64, 9000}, {64, 256, 1500}}
+	shapes := []shape{{4, 8, 400}, {4, 256, 100}, {16, 256, 400}, {16, 64, 9000}, {24, 256, 1500}}
 	if *fullAll {
 		shapes = nil
 		for _, mib := range []int64{4, 16, 64} {
@@ -302,6 +302,10 @@ func TestFullDevice(t *testing.T) {
 	}
 	for _, segment := range segments {
 		t.Run(fmt.Sprint(segment), func(t *testing.T) {
+			size := size
+			if segment == 8 && !*fullAll {
+				size /= 2
+			}
 			f := newFullFile(t, 0, segment, 400, mvcc.WriteThrough)
 			f.mem.SetMaxBytes(size)
 			first := f.fill()

@@ -15,6 +15,7 @@ import (
 // state found is one of those that there were, and not an older one than the last that had returned. The same holds
 // if the power fails again at some operation of the open that finds it.
 func TestKeyspaceCrash(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	type spaces = map[string]map[string]string
 	mem := vfs.NewMem(64 << 20)

@@ -17,6 +17,7 @@ import (
 // which may be before Load has returned. The file is intact, and another load of the same records takes no more
 // space.
 func TestLoadPowerCut(t *testing.T) {
+	inTurn(t)
 	records := loadRecords(1)
 	mem := vfs.NewMem(0)
 	defer mem.Release()

@@ -15,6 +15,7 @@ import (
 // or of the default one: one commit cuts a range or drops a keyspace, and has a write set that has left memory.
 // Afterwards, all of the old records are there, or all of the new ones.
 func TestLoadReplaceCrash(t *testing.T) {
+	inTurn(t)
 	for _, name := range []string{"", "a"} {
 		if testing.Short() && name == "" {
 			continue

@@ -50,7 +50,7 @@ func TestLoad(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(1, uint64(len(kind.name))))
 				want := map[string][]byte{}
-				for i := range kind.records {
+				for i := range fewer(kind.records) {
 					want[string(kind.key(r, i))] = kind.value(r)
 				}
 				path := filepath.Join(t.TempDir(), "db")
@@ -161,7 +161,11 @@ func TestLoadEnds(t *testing.T) {
 			}
 		}
 	}
-	for turn := range 4 {
+	turns := 4
+	if testing.Short() {
+		turns = 1
+	}
+	for turn := range turns {
 		for _, sorted := range []bool{true, false} {
 			o := LoadOptions{Sorted: sorted}
 			ctx, cancel := context.WithCancel(t.Context())

@@ -20,7 +20,7 @@ func TestOpenMemory(t *testing.T) {
 			require.NoError(t, err)
 			other, err := OpenMemory(nil)
 			require.NoError(t, err)
-			const n = 5_000
+			n := scaled(5_000)
 			key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 			for range 3 {
 				for i := 0; i < n; i += 100 {
