@@ -211,10 +211,10 @@ unit:
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
 # two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest: those named here, and those that
 # call inTurn. Each of them is in make unit as well. For expvar net/http would be compiled once more.
-LONE = Room|DeleteRangeFull|FullDeleteRange|SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
+LONE = Room|DeleteRangeFull|FullDeleteRange|SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations|MergeModel|SetModel|Tally
 RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm|dbm/dbmvar)$$')
 race:
-	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
+	GORACE=atexit_sleep_ms=100 CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
 # slow with it, are left out there, as are tests of one goroutine that take long: ALONE; those that mostly wait for other processes; and etcd,

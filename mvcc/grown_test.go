@@ -43,6 +43,7 @@ func loaded(t *testing.T, records int, opts Options) (e *Engine, put func(n int)
 // TestLoadIsLeftBehind: the first flush of a load is one of all, and redo starts after what it has written as soon as
 // that is durable.
 func TestLoadIsLeftBehind(t *testing.T) {
+	inTurn(t)
 	const beside = 300 // records: too many leaves for another flush behind the folds
 	var put func(n int)
 	var e *Engine
@@ -70,6 +71,7 @@ func TestLoadIsLeftBehind(t *testing.T) {
 // TestGrowthIsReserved: what the next flush has to write is reserved, and pages that splits have made count as live
 // in the future: so the redo of a tree that grows everywhere is shorter.
 func TestGrowthIsReserved(t *testing.T) {
+	inTurn(t)
 	e, put := loaded(t, 20_000, Options{Manual: true, RedoLimit: 64 << 20, Thresholds: Thresholds{PartBytes: 4 << 10}})
 	require.NoError(t, e.Checkpoint())
 	put(1)

@@ -11,6 +11,7 @@ import (
 // TestPartsUseHeldRoom: parts that are flushed to make room use the room that is held for what is dirty. It is not
 // held again while they are written, but for the least part, and commits do not get it; both end with the round.
 func TestPartsUseHeldRoom(t *testing.T) {
+	inTurn(t)
 	const partBytes = 256 << 10
 	e, put := loaded(t, 40_000, Options{Manual: true, RedoLimit: 64 << 20, Thresholds: Thresholds{PartBytes: partBytes}})
 	require.NoError(t, e.Checkpoint())

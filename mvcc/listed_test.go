@@ -15,6 +15,7 @@ import (
 // write is there and earlier ones may not be. Recovery takes the group that lists the value if the group is whole,
 // and reads nothing of the value: so the value must have been synced before the group was written, in every mode.
 func TestLargeValuesAreSyncedFirst(t *testing.T) {
+	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		mem := vfs.NewMem(0)
 		opts := tiny(d)

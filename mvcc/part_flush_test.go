@@ -114,6 +114,7 @@ func TestPartsAreFolded(t *testing.T) {
 // TestPartsAreFilledUp: if records come and go at random and half of them exist at any time, the leaves are fuller
 // than half.
 func TestPartsAreFilledUp(t *testing.T) {
+	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes, opts.Store.SegmentPages = 64<<10, 32
 	e := newEngine(t, opts)
@@ -567,6 +568,7 @@ func TestSpareOfTheFirstRound(t *testing.T) {
 // TestPartsAreStatedAhead: a file says that it may be flushed in parts as soon as it is large enough for that. If it
 // said so only once much is dirty, all of that would be flushed at once, whatever room there is.
 func TestPartsAreStatedAhead(t *testing.T) {
+	inTurn(t)
 	e := newEngine(t, Options{Manual: true})
 	for i := range 2*partBytes/100/1000 + 1 {
 		tx := begin(t, e, TxOptions{})

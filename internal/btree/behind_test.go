@@ -214,6 +214,7 @@ func twins(times int) func(i, keys int) []byte {
 // TestLeftBehind: a leaf that was only Updated may stay on disk as it was written before. Redo from the first
 // change of such leaves on restores the newest tree.
 func TestLeftBehind(t *testing.T) {
+	inTurn(t)
 	behind, families, seeds := 0, 0, int64(30)
 	if testing.Short() {
 		seeds = 8

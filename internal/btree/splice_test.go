@@ -59,6 +59,7 @@ func (t *tree) splice(tb testing.TB, m model, ops []Op) {
 // TestSplice splices rows of records into random trees, at their ends and between neighbours, several behind each other
 // at one place, with batches of Apply in between. It compares the tree with a map, and older snapshots too.
 func TestSplice(t *testing.T) {
+	inTurn(t)
 	key := func(r *rand.Rand) []byte { return fmt.Appendf(nil, "%06d", 10*r.Intn(3000)) }
 	for seed := range int64(12) {
 		r := rand.New(rand.NewSource(seed))
@@ -99,6 +100,7 @@ func TestSplice(t *testing.T) {
 
 // TestSpliceAfterCutSeparators splices behind and among keys that agree in more bytes than a separator has.
 func TestSpliceAfterCutSeparators(t *testing.T) {
+	inTurn(t)
 	same := bytes.Repeat([]byte{'s'}, MaxSeparator+10)
 	key := func(i int) []byte { return fmt.Appendf(bytes.Clone(same), "%06d", i) }
 	r := rand.New(rand.NewSource(1))

@@ -36,7 +36,11 @@ func spillValue(rng *rand.Rand) []byte {
 // merged and rewritten. All views of it agree with a map. In the end, all of it is in layers, which have the same
 // contents and leave no segment behind.
 func TestSpillModel(t *testing.T) {
-	for seed := range uint64(3) {
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := newStore(t)
 			rng := rand.New(rand.NewPCG(seed, 7))
