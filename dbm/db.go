@@ -122,12 +122,17 @@ func (db *DB) Path() string {
 // file, becomes an error, and the handle fails: further writes would go to a file that has lost something.
 func guard(e *mvcc.Engine, err *error) {
 	if r := recover(); r != nil {
-		fault, ok := e.AsFault(r)
-		if !ok {
-			panic(r)
-		}
-		*err = e.Fail(fault)
+		*err = failed(e, r)
 	}
+}
+
+// failed is what guard makes of a recovered panic: the error of a memory fault, else the panic again.
+func failed(e *mvcc.Engine, r any) error {
+	fault, ok := e.AsFault(r)
+	if !ok {
+		panic(r)
+	}
+	return e.Fail(fault)
 }
 
 // Get returns a copy of the value of key, or ErrNotFound. The copy is its only allocation.

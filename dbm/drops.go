@@ -108,10 +108,13 @@ func (k *keyspaces) FinishDrops(ctx context.Context) error {
 
 // goOnDropping starts dropAll if there is work and dropAll is not running.
 func (k *keyspaces) goOnDropping() {
-	d := &k.drops
-	if d.left.Load() == 0 {
-		return
+	if k.drops.left.Load() != 0 {
+		startDropping(k)
 	}
+}
+
+func startDropping(k *keyspaces) {
+	d := &k.drops
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = true

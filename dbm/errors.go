@@ -48,7 +48,14 @@ func (txReadOnly) Is(target error) bool { return target == ErrReadOnly }
 
 // public adds the public sentinel to an error of the lower layers that lacks one.
 func public(err error) error {
-	if err != nil && errors.Is(err, btree.ErrMalformed) && !errors.Is(err, ErrCorrupt) {
+	if err == nil {
+		return nil
+	}
+	return publicOf(err)
+}
+
+func publicOf(err error) error {
+	if errors.Is(err, btree.ErrMalformed) && !errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return err

@@ -201,6 +201,12 @@ func stampByIndex(tx *Tx) (s stamp, err error) {
 // expires notes that a record with the time soonest was committed (0: none), and starts or wakes deleteInTime if
 // there may be work.
 func (x *expiry) expires(soonest int64) {
+	if soonest != 0 || x.next.Load() != 0 && !x.under.Load() {
+		startExpiring(x, soonest)
+	}
+}
+
+func startExpiring(x *expiry, soonest int64) {
 	lowered := soonest != 0 && x.lower(soonest)
 	if !lowered && (x.next.Load() == 0 || x.under.Load()) {
 		return

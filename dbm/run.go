@@ -10,11 +10,16 @@ import (
 )
 
 // View runs fn in a read-only transaction, and returns fn's error, or the transaction's: see Tx.Err.
-func (db *DB) View(fn func(*Tx) error) error { return db.ViewContext(context.Background(), fn) }
+func (db *DB) View(fn func(*Tx) error) error { return viewContext(db, nil, fn) }
 
 // ViewContext is View with a context: if ctx has ended, fn is not started, and iterators of the transaction end.
 func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
-	if err := ctx.Err(); err != nil {
+	return viewContext(db, notNil(ctx), fn)
+}
+
+// viewContext is ViewContext; ctx is nil for none.
+func viewContext(db *DB, ctx context.Context, fn func(*Tx) error) error {
+	if err := ended(ctx); err != nil {
 		return err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -30,7 +35,7 @@ func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 
 // view runs fn in a read-only transaction and ends the transaction.
 func (tx *Tx) view(fn func(*Tx) error) error {
-	_, err := tx.run(context.Background(), fn, false)
+	_, err := tx.run(nil, fn, false)
 	return err
 }
 
@@ -39,12 +44,17 @@ func (tx *Tx) view(fn func(*Tx) error) error {
 // commits of others wait while it tries, and after eight more it returns ErrConflict. If fn returns an error,
 // nothing is applied and Update returns the error. For ErrNoExpiry see Tx.PutTTL.
 func (db *DB) Update(fn func(*Tx) error) error {
-	return db.UpdateContext(context.Background(), TxOptions{}, fn)
+	return updateWithTimes(db, nil, TxOptions{}, fn)
 }
 
 // UpdateContext is Update with options and a context. The context can end the transaction until its commit is
 // resolved; from then on the commit is carried through.
 func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) error) error {
+	return updateWithTimes(db, notNil(ctx), opts, fn)
+}
+
+// updateWithTimes is UpdateContext; ctx is nil for none.
+func updateWithTimes(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) error {
 	if db.beside != nil {
 		return ErrReadOnly
 	}
@@ -58,7 +68,7 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 	return err
 }
 
-// update is UpdateContext. wantsTimes reports that fn tried to put a record that expires into a database that
+// update is updateWithTimes, once. wantsTimes reports that fn tried to put a record that expires into a database that
 // cannot have such records yet.
 func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wantsTimes bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -74,39 +84,58 @@ func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wa
 }
 
 // run calls fn and ends the transaction, whatever fn does. It commits if commit is set and neither fn, nor the
-// transaction, nor ctx has an error. lost reports a conflict.
+// transaction, nor ctx has an error; ctx is nil for none. lost reports a conflict. A memory fault on the mapping, in
+// fn or in the commit, becomes an error.
 func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bool, err error) {
-	ended := false
+	returned := false
 	defer func() {
-		if !ended { // fn panicked, or called runtime.Goexit
+		if returned {
+			return
+		}
+		r := recover() // nil if fn called runtime.Goexit
+		if !tx.done {
 			tx.rollback()
 		}
+		if r != nil {
+			lost, err = false, failed(tx.db.engine, r)
+		}
 	}()
-	if err = ctx.Err(); err == nil {
-		err = tx.call(fn)
+	if err = ended(ctx); err == nil {
+		err = fn(tx)
 	}
 	if err == nil {
 		err = tx.err
 	}
 	if err == nil {
-		err = ctx.Err()
+		err = ended(ctx)
 	}
-	ended = true
 	switch {
 	case err != nil:
 		tx.rollback()
-		return false, err
 	case !commit:
-		return false, tx.rollback()
+		err = tx.rollback()
+	default:
+		err = tx.commit()
+		lost = err != nil && errors.Is(err, mvcc.ErrConflict)
 	}
-	err = tx.commit()
-	return errors.Is(err, mvcc.ErrConflict), err
+	returned = true
+	return lost, err
 }
 
-// call runs fn. A memory fault on the mapping in fn becomes an error.
-func (tx *Tx) call(fn func(*Tx) error) (err error) {
-	defer guard(tx.db.engine, &err)
-	return fn(tx)
+// notNil returns the context that a user has passed. Only this package passes none.
+func notNil(ctx context.Context) context.Context {
+	if ctx == nil {
+		panic("flashdbm: nil context")
+	}
+	return ctx
+}
+
+// ended returns the error of a context that has ended; ctx is nil for none.
+func ended(ctx context.Context) error {
+	if ctx == nil {
+		return nil
+	}
+	return ctx.Err()
 }
 
 // Begin starts a transaction, which the caller must end by Commit or Rollback. A dropped transaction is rolled back

@@ -363,7 +363,7 @@ func (v *valueReader) Close() error {
 }
 
 // Commit applies what the transaction wrote and ends it. ErrConflict: nothing was applied.
-func (tx *Tx) Commit() error {
+func (tx *Tx) Commit() (err error) {
 	switch {
 	case tx.managed:
 		return errManaged
@@ -375,14 +375,15 @@ func (tx *Tx) Commit() error {
 		tx.Rollback()
 		return err
 	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(tx.db.engine, &err)
 	return tx.commit()
 }
 
-func (tx *Tx) commit() (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+// commit commits the transaction and ends it. A memory fault on the mapping remains a panic.
+func (tx *Tx) commit() error {
 	tx.finish()
-	defer guard(tx.db.engine, &err)
-	err = public(tx.inner.Commit())
+	err := public(tx.inner.Commit())
 	tx.committed(err)
 	return err
 }
@@ -405,7 +406,9 @@ func (tx *Tx) rollback() error {
 
 func (tx *Tx) finish() {
 	tx.done = true
-	tx.cleanup.Stop()
+	if !tx.managed { // else it has none
+		tx.cleanup.Stop()
+	}
 }
 
 func checkSizes(key, value []byte) error { return checkSizesOf(uint64(len(key)), uint64(len(value))) }

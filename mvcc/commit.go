@@ -280,8 +280,8 @@ const (
 
 // Retry runs attempt with a new transaction until one does not lose. It always ends: after sharedTries losses other
 // transactions wait at the gate, and after aloneTries more it returns ErrConflict. attempt ends its transaction and
-// reports whether it lost. If ctx ends while a commit waits for room, memory or its turn, before it is resolved, the
-// commit returns the context's error.
+// reports whether it lost. If ctx, which may be nil, ends while a commit waits for room, memory or its turn, before it
+// is resolved, the commit returns the context's error.
 func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost bool, err error)) error {
 	try := func(own *commit.Closed) (bool, error) {
 		tx, err := beginAttempt(e, o)

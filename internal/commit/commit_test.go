@@ -101,7 +101,8 @@ func TestGate(t *testing.T) {
 	}()
 	g.Reopen(own)
 	<-passed
-	next := g.Close(ctx)
+	var none context.Context
+	next := g.Close(none)
 	require.NotNil(t, next, "it can be closed again")
 	require.NotSame(t, own, next)
 	g.Reopen(next)

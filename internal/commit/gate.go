@@ -27,7 +27,8 @@ const (
 // Init must be called before any other method.
 func (g *Gate) Init() { g.alone = make(chan struct{}, 1) }
 
-// Close closes the gate to others. It returns nil if others kept it closed for AloneWait, or if ctx has ended.
+// Close closes the gate to others. It returns nil if others kept it closed for AloneWait, or if ctx (which may be nil)
+// has ended.
 func (g *Gate) Close(ctx context.Context) *Closed {
 	t := time.NewTimer(AloneWait)
 	defer t.Stop()
@@ -35,7 +36,7 @@ func (g *Gate) Close(ctx context.Context) *Closed {
 	case g.alone <- struct{}{}:
 	case <-t.C:
 		return nil
-	case <-ctx.Done():
+	case <-done(ctx):
 		return nil
 	}
 	c := &Closed{make(chan struct{})}
@@ -57,16 +58,25 @@ func (g *Gate) Reopen(c *Closed) {
 // own is the result of the caller's own Close.
 func (g *Gate) Pass(ctx context.Context, own *Closed) {
 	if c := g.closed.Load(); c != nil && c != own {
-		t := time.NewTimer(gateWait)
-		defer t.Stop()
-		var over <-chan struct{}
-		if ctx != nil {
-			over = ctx.Done()
-		}
-		select {
-		case <-c.open:
-		case <-t.C:
-		case <-over:
-		}
+		c.await(ctx)
+	}
+}
+
+// done returns the channel that is closed when ctx ends; nil for no context.
+func done(ctx context.Context) <-chan struct{} {
+	if ctx == nil {
+		return nil
+	}
+	return ctx.Done()
+}
+
+// await is Pass for a gate that c has closed.
+func (c *Closed) await(ctx context.Context) {
+	t := time.NewTimer(gateWait)
+	defer t.Stop()
+	select {
+	case <-c.open:
+	case <-t.C:
+	case <-done(ctx):
 	}
 }
