@@ -44,8 +44,10 @@ type admission struct {
 // admit waits for memory and reserves the pages that a commit may need, so that nothing after resolve fails for lack
 // of room. It returns how many it has reserved.
 func (a *admission) admit(tx *Tx) (held int64, err error) {
-	if err := a.hold(tx); err != nil {
-		return 0, err
+	if a.pressure.excess.past.Load() > 0 {
+		if err := a.hold(tx); err != nil {
+			return 0, err
+		}
 	}
 	need, claim := a.estimate(tx), tx.claim()
 	w := roomWanted{deletes: tx.deletesOnly(), pages: need}

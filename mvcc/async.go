@@ -117,6 +117,7 @@ func (a *async) give() {
 
 // lead leads when no other committer does.
 func (a *async) lead() {
+	debug.SetPanicOnFault(true)
 	for {
 		select {
 		case <-a.token:

@@ -52,6 +52,9 @@ func (t *tree) manyWait() bool {
 func (t *tree) crowded() bool {
 	tables, limit := &t.tables, t.opts.MemoryLimit
 	n, size := tables.lacking()
+	if few := limit / 8; n < mostAscending && n*entryLeaf < few && entriesTake(n, size) < few && tables.redo.Load() == nil {
+		return false // as below, which asks for more; so it is after nearly all small batches
+	}
 	if tables.redo.Load() != nil || tables.inOrder() || entriesTake(n, size) >= t.entriesLimit() {
 		return true
 	}
