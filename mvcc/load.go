@@ -205,7 +205,9 @@ const (
 	mostAhead  = 32 << 20 / logstore.PageSize
 )
 
-// reserve makes sure of room for pages. More is reserved ahead when less than half of such a step is left.
+// reserve makes sure of room for pages. More is reserved ahead when less than such a step is left: the file grows and is
+// synced for it, which takes two thirds of the time in which the step is filled. Begun when half of a step was left, it
+// made a load of 10 M records of 116 bytes wait for 0.17 to 0.42 s of 1.2 to 1.5; now for 0.02 to 0.04.
 func (l *loading) reserve(pages int64) error {
 	for l.room < pages {
 		if l.ahead != nil {
@@ -221,7 +223,7 @@ func (l *loading) reserve(pages int64) error {
 		}
 		l.room += want
 	}
-	if ahead := min(max(l.all, leastAhead), mostAhead); l.ahead == nil && l.room < ahead/2 && !l.committer.opts.Manual {
+	if ahead := min(max(l.all, leastAhead), mostAhead); l.ahead == nil && l.room < ahead && !l.committer.opts.Manual {
 		l.ahead = make(chan reservedRoom, 1)
 		go func(done chan<- reservedRoom, s *logstore.Store) {
 			done <- reservedRoom{ahead, s.ReserveFor(logstore.ForWrites, ahead, 0)}
