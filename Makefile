@@ -134,6 +134,14 @@ install:
 # Rarer collections, for the compiler, vet and the tests of memory structures alike; make soak has them as often as programs do.
 test vet imports unit race test-servers ahead: export GOGC ?= 400
 
+# Without tables for debuggers, which no test needs: an empty cache of builds is filled with an eighth less of the processors' time. Traces of
+# goroutines have their files and lines. All that make test runs has the same flags, or it would be compiled twice.
+test quick vet imports unit race test-tools test-servers ahead: export GOFLAGS ?= -gcflags=all=-dwarf=false
+
+# At the end of each process the race detector waits for a second for what goroutines that are left may still do: 50 packages one after the
+# other. A tenth of that here, all of it in make soak.
+race test-servers: export GORACE ?= atexit_sleep_ms=100
+
 # One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
 test:
 	@tmp=$$(mktemp -d) || exit 1; GOTMPDIR=$$tmp exec $(MAKE) ahead >/dev/null 2>&1 & ahead=$$!; \
@@ -216,16 +224,18 @@ RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants
 race:
 	GORACE=atexit_sleep_ms=100 CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
 
-# Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
-# slow with it, are left out there, as are tests of one goroutine that take long: ALONE; those that mostly wait for other processes; and etcd,
-# which takes as long to compile as all of the servers. make soak-servers has them all, and the tests with go-redis. Four packages at once,
-# since their tests wait for each other's timeouts and sleeping threads more than they compute.
-ALONE = Test(Cluster|Nodes)?Simulation|TestPeerThatReceivesNothing|TestMessages|TestRing
-RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/(flashdbmd|etcdmap))$$')
+# Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, since neither they nor their tests
+# start a goroutine, or whose single goroutine is slow with it, are left out there, as are tests of one goroutine that take long, and tests of
+# one caller whose calls other tests make concurrently: ALONE, ONE_CALLER; those that mostly wait for other processes; and etcd, which takes as long to
+# compile as all of the servers. make soak-servers has them all, and the tests with go-redis. Four packages at once, since their tests wait for
+# each other's timeouts and sleeping threads more than they compute.
+ALONE = Test(Cluster|Move|Nodes)?Simulation(Repeats)?|TestPeerThatReceivesNothing|TestMessages|TestRing|TestGrowth
+ONE_CALLER = TestLarge(Full)?|TestSizes|TestBatchAndScan|TestPartsAsCalls
+RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(arena|circle|table|replica|ramp/protocol|fabric/(sim|shm|tcp)|daemon/(bench|flashdbmd|etcdmap))$$')
 .PHONY: test-servers
 test-servers:
 	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -p 4 -timeout 30m ./...
-	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip 'TwoProcesses|^($(ALONE))$$' -p 4 -timeout 30m $(RACED_SERVERS)
+	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip 'TwoProcesses|^($(ALONE)|$(ONE_CALLER))$$' -p 4 -timeout 30m $(RACED_SERVERS)
 
 # The fabrics with 10^6 random operations each, in one process and across two; then every test under the race detector, in full length and
 # across two processes.
