@@ -138,8 +138,8 @@ test vet imports unit race test-servers ahead: export GOGC ?= 400
 # goroutines have their files and lines. All that make test runs has the same flags, or it would be compiled twice.
 test quick vet imports unit race test-tools test-servers ahead: export GOFLAGS ?= -gcflags=all=-dwarf=false
 
-# At the end of each process the race detector waits for a second for what goroutines that are left may still do: 50 packages one after the
-# other. A tenth of that here, all of it in make soak.
+# At the end of each process the race detector waits for a second for what goroutines that are left may still do. A tenth of that here, for
+# each of forty packages; all of it in make soak.
 race test-servers: export GORACE ?= atexit_sleep_ms=100
 
 # One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
@@ -224,8 +224,8 @@ RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants
 race:
 	GORACE=atexit_sleep_ms=100 CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
 
-# Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, since neither they nor their tests
-# start a goroutine, or whose single goroutine is slow with it, are left out there, as are tests of one goroutine that take long, and tests of
+# Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, since nothing in their tests
+# starts a goroutine, or whose single goroutine is slow with it, are left out there, as are tests of one goroutine that take long, and tests of
 # one caller whose calls other tests make concurrently: ALONE, ONE_CALLER; those that mostly wait for other processes; and etcd, which takes as long to
 # compile as all of the servers. make soak-servers has them all, and the tests with go-redis. Four packages at once, since their tests wait for
 # each other's timeouts and sleeping threads more than they compute.
