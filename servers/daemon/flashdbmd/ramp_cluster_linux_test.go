@@ -238,7 +238,9 @@ func killRampCluster(t *testing.T, mode string) {
 		if round < *clusterKills {
 			require.NoError(t, p.Process.Kill())
 			p.Wait()
-			time.Sleep(3 * time.Second)
+			killed := time.Now().UnixNano()
+			require.Eventually(t, func() bool { return w.began.Load() > killed || t.Failed() }, time.Minute, time.Millisecond, "no write after the kill:\n%s", f)
+			time.Sleep(500 * time.Millisecond) // with two members
 			f.start(name)
 		} else {
 			p.Process.Signal(syscall.SIGSTOP)
