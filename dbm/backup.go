@@ -32,7 +32,7 @@ var ErrBackup = backup.ErrDamaged
 // ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
 func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	flushMuch(db)
+	flushMuch(db, true)
 	defer db.beginBackup()()
 	tx, token, err := db.readBy(mvcc.ReadNow)
 	if err != nil {
@@ -62,12 +62,13 @@ func inSteps(w io.Writer) io.Writer {
 	return w
 }
 
-// flushMuch flushes if that writes more than half of the database, and increments are found by the pages. A page that
-// is flushed behind a token counts as changed since. Without this the first increment behind a load had the whole
-// database once more: 55 MB for 100 changes. An error does not matter here: the backup can do without, and a failed
-// handle returns its own error.
-func flushMuch(db *DB) {
-	if db.beside != nil || db.engine.ReadOnly() || mvcc.KeepsChangedKeys(db.engine) {
+// flushMuch flushes if that writes more than half of the database. A page that is flushed behind a token counts as
+// changed since, where increments are found by the pages: always in some modes, else once the database was opened anew.
+// Then it is done for full backups only, as increments may come several a second, and not while commits are under way,
+// which would wait for it. Without this the first increment behind a load had the whole database once more: 55 MB for 100
+// changes. An error does not matter here: the backup can do without, and a failed handle returns its own error.
+func flushMuch(db *DB, full bool) {
+	if db.beside != nil || db.engine.ReadOnly() || mvcc.KeepsChangedKeys(db.engine) && (!full || mvcc.Commits(db.engine)) {
 		return
 	}
 	if s := db.Stats(); 2*max(s.DirtyBytes, s.RedoBytes) > s.LiveBytes {

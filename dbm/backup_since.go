@@ -27,7 +27,7 @@ import (
 // replaced by an older copy.
 func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	flushMuch(db)
+	flushMuch(db, false)
 	defer db.beginBackup()()
 	tx, token, err := db.readAt()
 	if err != nil {

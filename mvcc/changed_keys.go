@@ -58,6 +58,9 @@ const (
 // KeepsChangedKeys reports whether the keys of commits behind a backup are kept, as far as there is memory for them.
 func KeepsChangedKeys(e *Engine) bool { return e.committer.changed.most >= 0 }
 
+// Commits reports whether a commit is under way.
+func Commits(e *Engine) bool { return e.readers.active.Load() > 0 || e.readers.places.any() }
+
 func (k *changedKeys) init(o *Options) {
 	k.most = o.Shares.Keys
 	switch {
