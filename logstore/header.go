@@ -16,8 +16,8 @@ const headerPrivate = 1
 // header is the first page of a segment, written before any other page of the segment.
 //
 //   - It takes one 512-byte sector, so a power cut leaves the old one or the new one.
-//   - The page holds it twice. The first copy counts if it is whole; the second is there for the day its sector is
-//     damaged, since without the salt none of the segment's pages could be told from garbage.
+//   - The page holds two copies. The first counts if it is whole. If its sector is damaged, the second counts: without
+//     the salt, which is in the header, no checksum of a page of the segment could be verified.
 type header struct {
 	segment     uint32
 	private     bool

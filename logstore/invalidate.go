@@ -1,9 +1,9 @@
 package logstore
 
-// After a crash the log continues right after its last group. Remnants of interrupted groups, a part of a group or
-// whole groups after a hole, may still lie there. Next to new pages, or next to those sectors of new pages that the
-// next power cut lets through, a remnant could join the log. So recovery invalidates remnants: it overwrites them
-// in place before anything is appended.
+// After a crash the log continues right after its last group. Remnants of interrupted groups may still lie there: a part
+// of a group, or whole groups after a hole. New pages are then written among them. After another power cut, when only
+// some sectors of the new pages are on the device, a remnant might continue the chain and be taken for a part of the
+// log. So recovery invalidates remnants: it overwrites them in place before anything is appended.
 //
 //   - An invalid page is zero except for its group's number. It has no kind, so it is no page of the log.
 //   - An invalid header is unchanged except for its group, which is 0. It continues no chain.
@@ -12,11 +12,11 @@ package logstore
 //
 //  1. Every remnant that could join is invalid on the device before a page is appended, because the sync of
 //     EndRecovery lies in between. If a crash ends recovery before that sync, recovery has shown nothing. It leaves
-//     each page unchanged, invalid, or a mixture of both. In all three cases the first sector still holds the
-//     group's number (or the predecessor, in a header), so the next recovery finds the remnants as this one did.
+//     each page unchanged, invalid, or with some sectors of each. In all three cases the first sector still holds the
+//     group's number (or the predecessor, in a header), so the next recovery finds the same remnants.
 //  2. If that sync fails, the system may show a page as invalid and take it for written, while the device still has
-//     the old page. The next recovery overwrites it again, because the number is the same. Its log may end earlier
-//     than this one's but not later: bytes only get lost.
+//     the old page. The next recovery overwrites it again, because the number is the same. The log that it finds may
+//     end earlier than the one found now, but not later: a failed sync can only lose pages.
 //  3. Nothing of the log is invalidated, only pages after its end in its last segment, and the header of the
 //     successor, which the log has not entered. A reader beside the writer may still look at pages there from an
 //     earlier life of the segment; that reader will soon get ErrSnapshotTooOld anyway.

@@ -120,9 +120,9 @@ func (g *Group) Record(head, value []byte) (place Place, span int) {
 	return place, p.span()
 }
 
-// extend adds a page of the file to the stream's page of records, provided that the page has logged values, that
-// the next page of the file is available, and that it can still take as many values as the page's pages have on
-// average. With fewer values the added page would end emptier than the others.
+// extend makes the stream's page of records one page of the file longer, and reports whether it did. It does so if the
+// page has logged values, if the next page of the file is available, and if the page may still have so many more logged
+// values (the mask has 16 bits) that the added page of the file will be as full as those before it.
 func (g *Group) extend() bool {
 	t := &g.s.tail
 	if g.skind != KindRecord || len(g.stream) == 0 || g.filling != len(g.pages)-1 {

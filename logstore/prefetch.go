@@ -39,8 +39,9 @@ func (s *reader) Touch(place Place) {
 	}
 }
 
-// prefetchGap is how many pages that nobody has asked for are read along, between two that are read together. More:
-// the device transfers more for nothing. Fewer: it makes more reads. 16 KiB take it a third longer than 4.
+// prefetchGap is the largest number of unneeded pages between two needed ones that are read together with them in one
+// read. More: the device transfers more bytes in vain. Fewer: it makes more reads. Reading 16 KiB takes the device a
+// third longer than reading 4 KiB.
 const prefetchGap = 4
 
 // Prefetch makes the system begin to read those tree pages that Page has not returned yet, in one read where they are

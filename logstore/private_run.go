@@ -77,8 +77,7 @@ func (p *Private) FinishRuns() error {
 func (p *Private) Extents() []Extent { return p.extents }
 
 // saltListed learns the salt of a private segment that an accepted group lists, because the newest checkpoint may
-// not know it. A damaged header says nothing: then the runs in the segment cannot be told from garbage, and reading
-// them finds that.
+// not know it. If the segment's header is damaged, the salt stays unknown; reading a run in the segment is then an error.
 func (s *Store) saltListed(a Addr) error {
 	n := s.segmentOf(a)
 	page := make([]byte, PageSize)

@@ -1,9 +1,10 @@
 package logstore
 
-// A file system may refuse to allocate a range that the file already has: XFS refuses if less is free than the
-// whole range would take. It does not refuse writes there. So on a device without room the store fills segments
-// with zeros that may have their space. (The map does not know, because a crash came between the growth and a
-// checkpoint.) A segment that cannot be filled is punched, and has no space.
+// After a crash between a growth of the file and the next checkpoint, the space map does not know whether the new
+// segments have their space on the device. Allocating it again may be refused even if the file has it: XFS refuses if
+// less is free than the whole range would take. Writes into space that the file has are not refused. So if the device
+// has no room, the store tries to fill such segments with zeros. A segment that cannot be filled is punched, and counts
+// as one without space.
 //
 // Only absent segments are filled: nothing is live in them, and no log that a recovery may start from leads there.
 // The caller syncs before anything refers to them, as after any growth.
