@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -119,10 +120,25 @@ type cutFile struct {
 
 func (f *cutFile) Datasync() error {
 	err := f.File.Datasync()
-	if f.fs.armed.Load() {
+	if f.fs.armed.Load() && commits() {
 		f.fs.syncs.Add(1)
 	}
 	return err
+}
+
+// commits reports whether the caller is called by Commit. Background work syncs too: the space by which the file grows.
+func commits() bool {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, "dbm.(*Tx).Commit") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 func (f *cutFile) WriteAt(p []byte, off int64) (int, error) {
