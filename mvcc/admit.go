@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"cmp"
+	"sync/atomic"
 	"time"
 
 	"flashdbm/logstore"
@@ -39,6 +40,7 @@ type admission struct {
 	cleaner     *cleaner
 	maintenance *maintenance
 	spreading   spreading
+	refused     atomic.Pointer[refusal]
 }
 
 // admit waits for memory and reserves the pages that a commit may need, so that nothing after resolve fails for lack
@@ -94,8 +96,11 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 				err = w.reserve(0)
 			}
 		}
-		if logstore.IsFull(err) {
-			err = a.makeRoom(w)
+		if logstore.IsFull(err) && !a.stillFull(&w) {
+			committed := a.marks.committed.Load()
+			if err = a.makeRoom(w); logstore.IsFull(err) {
+				a.noteRefusal(&w, committed)
+			}
 		}
 	}
 	if w.deletes && logstore.IsFull(err) {
