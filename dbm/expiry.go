@@ -219,7 +219,8 @@ func (x *expiry) TTL(key []byte) (left time.Duration, expires bool, err error) {
 //
 // A record that expires takes 14 bytes more than another one. Its entry in the index is 9 bytes longer than the
 // key, and may stay until its time even if the record is deleted or overwritten before. A key may have 65,530
-// bytes.
+// bytes. On a full file PutTTL may get ErrFull even if the record that it replaces is as long, because the entry
+// in the index moves.
 //
 // If the database cannot have such records yet, PutTTL returns ErrNoExpiry. In Update the function has to return
 // this error; Update then calls DB.EnableExpiry and runs the function again.

@@ -35,8 +35,9 @@ type Options struct {
 	MemoryLimit   int64         // bytes for changed pages, and a quarter as much for write sets; see "Memory" above; 0 = 256 MiB
 	RedoLimit     int64         // bytes of log to redo at open that make a flush due, less if the database is small; 0 = 64 MiB
 	LockTimeout   time.Duration // how long Open waits for the file's lock; 0 = ErrLocked at once
-	// MaxSnapshotAge bounds how long a transaction may be open, and so how long it holds old versions: later calls
-	// of an older one return ErrSnapshotTooOld. With a bound, reads return copies, which stay valid. 0 = no bound.
+	// MaxSnapshotAge bounds how long a transaction may be open, and so how long it holds old versions: later reads
+	// of an older one return ErrSnapshotTooOld, and so does its commit if it has read anything. With a bound, reads
+	// return copies, which stay valid. 0 = no bound.
 	MaxSnapshotAge time.Duration
 	TraceSnapshots bool        // remember where transactions begin, for Stats and Events; costs some microseconds a transaction
 	Events         func(Event) // is told what happens; see "Events" above; nil = LogEvents(nil), the default logger of package slog

@@ -37,8 +37,9 @@ func (db *DB) Sequence(key []byte, block int64) (*Sequence, error) {
 }
 
 // Next returns the next number. The first number of a block costs a commit, with the errors of DB.Increment:
-// ErrNotNumber if the record holds something else, ErrOverflow behind the last 64-bit number. A number is not
-// handed out again if that commit survives, which Options.Durability governs: in Durable mode, never.
+// ErrNotNumber if the record holds something else, ErrOverflow if the next block would go beyond the last 64-bit
+// number. A number is not handed out again if that commit survives, which Options.Durability governs: in Durable
+// mode, never.
 func (s *Sequence) Next() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
