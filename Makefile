@@ -5,6 +5,7 @@
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
 #   make test-servers  what of that concerns the servers, a module of its own
 #   make soak     the long tests, cut to fit 80 minutes, and vet for other systems
+#   make invariants  the engine's tests in a build that checks its own invariants while it works
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
 #   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
@@ -222,7 +223,7 @@ unit:
 LONE = Room|DeleteRangeFull|FullDeleteRange|SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations|MergeModel|SetModel|Tally
 RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm|dbm/dbmvar)$$')
 race:
-	GORACE=atexit_sleep_ms=100 CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
+	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, since nothing in their tests
 # starts a goroutine, or whose single goroutine is slow with it, are left out there, as are tests of one goroutine that take long, and tests of
@@ -253,11 +254,17 @@ soak:
 	$(GO) test -timeout 20m -run '^TestAttack$$' ./dbm -args -attack.from $(SOAKFIRST) -attack.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m -run '^TestAttack$$' ./dbm -args -attack.from $(SOAKFIRST) -attack.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	$(MAKE) invariants
 	$(MAKE) vet-bench
 	$(MAKE) vet-cross
 	$(MAKE) soak-servers
 	$(MAKE) sim sim-ramp SIMRUNS=300
 	$(MAKE) kill linear fuse
+
+# The engine's tests in a build that checks its own invariants while it works: see internal/invariants.
+.PHONY: invariants
+invariants:
+	$(GO) test -tags netgo,invariants -vet=off -parallel 6 -timeout 30m ./...
 
 # $(call two,NAME,REGEXP,FLAGS) runs tests of package dbm with two ranges of seeds, one for each processor, and adds up their images.
 # $$half in the regular expression is 0 or 1.

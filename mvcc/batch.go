@@ -91,6 +91,7 @@ func (c *committer) lead(own *commitNode) (completed bool) {
 // commitNodes completes drained commits, oldest first, as one batch. It reports the outcome to all of them and wakes
 // every committer except that of own, also after a panic. Token held.
 func (c *committer) commitNodes(nodes []*commitNode, own *commitNode) {
+	c.token.mustBeHeld()
 	c.batch.nodes = nodes
 	var err error
 	done := false

@@ -154,10 +154,12 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		e.post(event.Event{Kind: event.Recovery, Took: r.Duration, Count: r.Records, Dropped: r.DroppedTail})
 	}
 	e.opened = store.End()
+	due := e.tree.redoing() || e.pressure.flushDue()
+	e.token.shared = !opts.Manual
 	switch {
 	case opts.Manual:
 	case !opts.Store.ReadOnly:
-		e.maintenance.start()
+		e.maintenance.start(due)
 	case e.tree.redoing():
 		e.recovery.redone = make(chan struct{})
 		go func() {
@@ -188,6 +190,7 @@ func (e *Engine) Close() error {
 	e.token.take()
 	e.tree.finishMerge()
 	e.token.pass(true)
+	e.token.shared = false
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
 		if err = e.maintenance.closeClean(e.opened); err == nil {

@@ -49,7 +49,8 @@ type maintenance struct {
 	idle       rest          // guarded by checkpoints.mu
 }
 
-func (m *maintenance) start() {
+// start starts the background goroutines. due: there is work for them.
+func (m *maintenance) start(due bool) {
 	m.started = true
 	m.quit, m.ended, m.written = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	if m.opts.Durability == Buffered {
@@ -57,7 +58,7 @@ func (m *maintenance) start() {
 	} else {
 		close(m.written)
 	}
-	if m.tree.redoing() || m.pressure.flushDue() {
+	if due {
 		m.due.Store(true)
 		m.wake <- struct{}{}
 	}

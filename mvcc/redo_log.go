@@ -67,6 +67,7 @@ func (l *redoLog) waiting() int64 {
 
 // redoGroup returns the group that redo goes to: the open one if Buffered commits have left one, else a new one.
 func (l *redoLog) redoGroup() *logstore.Group {
+	l.token.mustBeHeld()
 	if l.open != nil {
 		return l.open
 	}
@@ -76,6 +77,7 @@ func (l *redoLog) redoGroup() *logstore.Group {
 // keepOpen leaves the group in memory until writeRedo writes it. Whoever begins another group calls that first, by
 // way of g.Held.
 func (l *redoLog) keepOpen(g *logstore.Group) {
+	l.token.mustBeHeld()
 	if l.open == nil && g.Pages() > 0 {
 		l.open, g.Held = g, l.writeRedo
 	}
@@ -84,6 +86,7 @@ func (l *redoLog) keepOpen(g *logstore.Group) {
 // commitRedo writes g with the redo at hand. It does not note the group's runs: see committer.commitRecords and
 // bearRuns. Token held.
 func (l *redoLog) commitRedo(g *logstore.Group) (group uint64, err error) {
+	l.token.mustBeHeld()
 	if len(l.redo) > 0 {
 		g.Write(logstore.KindRecord, l.redo)
 	}
@@ -102,6 +105,7 @@ func (l *redoLog) commitRedo(g *logstore.Group) (group uint64, err error) {
 // writeRedo logs what Buffered commits have left in memory. That never includes the batch at hand: what its
 // transactions have written to private segments is still theirs, as no group has listed it. Token held.
 func (l *redoLog) writeRedo() error {
+	l.token.mustBeHeld()
 	if err := l.Failed(); err != nil || l.waiting() == 0 {
 		return err
 	}
@@ -116,6 +120,7 @@ func (l *redoLog) writeRedo() error {
 
 // noteLogged notes that the batch at seq is in the log, unless its redo is still in memory. Token held.
 func (l *redoLog) noteLogged(seq uint64) {
+	l.token.mustBeHeld()
 	if l.waiting() == 0 {
 		l.marks.groups.Note(l.store.LastGroup(), seq)
 	}
@@ -197,6 +202,7 @@ func (l *redoLog) lacks(pages int64) int64 {
 // provideFor makes sure that a flush of the given number of pages has room; ahead of them were reserved by the
 // caller. Token held.
 func (l *redoLog) provideFor(pages, ahead int64) error {
+	l.token.mustBeHeld()
 	l.room.rebalance(0)
 	l.room.held += ahead
 	missing := l.lacks(pages)

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"sync/atomic"
 
+	"flashdbm/internal/invariants"
 	"flashdbm/logstore"
 )
 
@@ -19,6 +20,8 @@ type room struct {
 // for them in addition. If the reservation is too small, the pages held back for deletes and checkpoints cover the
 // difference; if these are used up, the next flush tries again.
 func (r *room) rebalance(extra int64) {
+	r.check()
+	defer r.check()
 	r.held += extra
 	switch want := r.unwritten(); {
 	case r.held > want:
@@ -32,6 +35,7 @@ func (r *room) rebalance(extra int64) {
 // spend gives up the reservation of the groups of commits that were logged since the last call: left in held, it
 // would pass for room of dirty pages that have too little. Token held.
 func (r *room) spend() {
+	r.check()
 	if r.logged == 0 {
 		return
 	}
@@ -45,12 +49,18 @@ func (r *room) spend() {
 // sure that everything promised is there: a commit whose long values left ends of segments unused has taken more than
 // was counted. Token held.
 func (r *room) provide() error {
+	r.check()
 	missing := max(0, r.unwritten()-r.held)
 	err := r.store.Reserve(missing, true)
 	if err == nil {
 		r.held += missing
 	}
 	return err
+}
+
+// check checks, in builds with the tag invariants, that no more was given up than was held.
+func (r *room) check() {
+	invariants.Check(r.held >= 0 && r.logged >= 0, "more room was given up than was held for dirty pages")
 }
 
 // scarce reports whether room for the given pages has to be secured before it is needed.

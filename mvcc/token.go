@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"flashdbm/internal/invariants"
 	"flashdbm/lockfree"
 )
 
@@ -32,6 +33,13 @@ type token struct {
 	// syncing is full while a leader syncs without the token. The leader fills it while it holds the token. Whoever
 	// has filled it does not wait for the token.
 	syncing chan struct{}
+
+	shared bool // more than one goroutine may want the token: from the end of Open to Close, not with Options.Manual; for mustBeHeld
+}
+
+// mustBeHeld checks, in builds with the tag invariants, that somebody holds the token: the caller, if all is well.
+func (t *token) mustBeHeld() {
+	invariants.Check(!t.shared || t.held.Load(), "nobody holds the token")
 }
 
 func (t *token) init(commits *lockfree.List[pushedCommit], before func()) {

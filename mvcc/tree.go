@@ -3,6 +3,7 @@ package mvcc
 import (
 	"sync/atomic"
 
+	"flashdbm/internal/invariants"
 	"flashdbm/internal/overlay"
 	"flashdbm/logstore"
 )
@@ -35,6 +36,7 @@ type treeBase struct {
 // above the base of the flush before: a flush whose base is at or below that of a checkpoint is taken by recovery for
 // a flush that the checkpoint includes. Token held; no merge is under way.
 func (t *tree) exact() bool {
+	t.token.mustBeHeld()
 	return t.tables.lacksNothing() || t.upto.group > t.pages.Base() && t.upto.seq == t.readers.views.newest.Load().Base
 }
 
@@ -57,6 +59,10 @@ func (t *tree) merged(tree, base uint64, records int64) {
 // publishView publishes a view of a version of the tree, which has all commits up to base, with the present
 // memtables. Token held.
 func (t *tree) publishView(tree, base uint64) {
+	t.token.mustBeHeld()
+	if before := t.readers.views.newest.Load(); invariants.Enabled && before != nil {
+		invariants.Check(tree >= before.Tree && base >= before.Base, "the version of the tree that readers get moves back")
+	}
 	t.readers.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: t.records, Tables: t.tables.list()})
 }
 
@@ -104,6 +110,7 @@ func (t *tree) reclaim() { t.reclaimed(t.pages.Reclaim(&t.readers.views)) }
 func (t *tree) reclaimAll() { t.reclaimed(t.pages.ReclaimAll(&t.readers.views)) }
 
 func (t *tree) reclaimed(horizon uint64) {
+	t.token.mustBeHeld()
 	t.horizon.Store(horizon)
 	t.tables.reclaim(horizon)
 	t.measure()
@@ -134,6 +141,7 @@ type treeSizes struct {
 
 // sizes returns the sizes of the tree, or those of the moment when the merge under way began. Token held.
 func (t *tree) sizes() treeSizes {
+	t.token.mustBeHeld()
 	if m := t.tables.merge.Load(); m != nil {
 		return m.sizes
 	}

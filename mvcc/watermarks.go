@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"flashdbm/internal/commit"
+	"flashdbm/internal/invariants"
 )
 
 // watermarks are Seqs of batches. New updates read at applied; every change up to it is in memory. What is up to
@@ -20,6 +21,7 @@ type watermarks struct {
 
 // show makes seq the one that new updates read at. Token held.
 func (w *watermarks) show(seq uint64) {
+	invariants.Check(seq >= w.applied.Load(), "the watermark of applied commits moves back")
 	w.applied.Store(seq)
 	w.moved.Broadcast()
 }

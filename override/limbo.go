@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/invariants"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 )
@@ -161,6 +162,7 @@ func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 				l.store.HoldPlace(r.place)
 			}
 		default:
+			l.mustBeUnseen(r.from, r.until)
 			l.free(r)
 		}
 	}
@@ -236,6 +238,7 @@ func (l *limbo) reclaimHeld(most int) {
 		if r.place != 0 {
 			l.store.LetPlace(r.place)
 		}
+		l.mustBeUnseen(r.from, r.until)
 		l.free(r)
 		return false
 	})
@@ -277,6 +280,20 @@ func (l *limbo) wanted(x leavingEntry) bool {
 func (l *limbo) letGo(x leavingEntry) {
 	if l.follow == nil || l.follow.left(x) {
 		l.detach(x.entry)
+	}
+}
+
+// unmoved is a watermark as it was when Reclaim read it.
+type unmoved uint64
+
+func (w unmoved) Load() uint64 { return uint64(w) }
+
+// mustBeUnseen checks, in builds with the tag invariants, that no reader is registered now from Seq from up to but
+// excluding until, by another look than the one because of which something is freed.
+func (l *limbo) mustBeUnseen(from, until uint64) {
+	if invariants.Enabled {
+		now, _ := l.registry.Scan(nil, unmoved(l.pins[len(l.pins)-1]))
+		invariants.Check(!lockfree.Pinned(now, from, until), "a version is freed that a reader may see")
 	}
 }
 

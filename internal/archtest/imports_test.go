@@ -43,6 +43,7 @@ var modules = []*module{engine, servers}
 var engine = &module{
 	path: "flashdbm", root: "../..", atLeast: 100,
 	layers: [][]string{
+		{"internal/invariants"},
 		{"lockfree", "logstore/vfs", "logstore/format", "internal/btree", "internal/backup", "internal/commit", "internal/event", "internal/keyspace", "internal/archtest", "internal/formatdoc", "internal/mutants"},
 		{"logstore/space"},
 		{"logstore", "internal/opener", "internal/lease"},

@@ -1,5 +1,7 @@
 package btree
 
+import "flashdbm/internal/invariants"
+
 // A cell heap is a block to which the writer appends the cells of a leaf's new records. Successive versions of the
 // leaf share it: each version refers to its cells, no cell is ever changed, and the block is freed when the last
 // version that refers to it is released. Readers never read the block's header:
@@ -31,9 +33,21 @@ func heapUsed(h pointer) int { return load16(h, heapUsedAt) }
 // heapRoom returns how many bytes can still be appended.
 func heapRoom(h pointer) int { return classBytes[load16(h, heapClassAt)&0xFF] - heapUsed(h) }
 
-func heapHold(h pointer) { store32(h, 0, load32(h, 0)+1) }
+func heapHold(h pointer) {
+	mustBeShared(h)
+	store32(h, 0, load32(h, 0)+1)
+}
+
+// mustBeShared checks, in builds with the tag invariants, that somebody holds h. Of a released block the byte behind the
+// class is overwritten.
+func mustBeShared(h pointer) {
+	if invariants.Enabled {
+		invariants.Check(load32(h, 0) > 0 && load16(h, heapClassAt)>>8 == 0, "nobody holds a block that is shared or released")
+	}
+}
 
 func heapRelease(m *Memory, h pointer) {
+	mustBeShared(h)
 	r := load32(h, 0) - 1
 	if r == 0 {
 		m.release(h)

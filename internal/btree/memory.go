@@ -1,5 +1,7 @@
 package btree
 
+import "flashdbm/internal/invariants"
+
 // Memory allocates the blocks of which versions are made, in size classes of 64 to 6144 bytes, outside the Go heap
 // where the system allows.
 //
@@ -126,7 +128,7 @@ func (m *Memory) release(p pointer) {
 	base := alignDown(p, slabBytes)
 	s := m.slabs[load32(base, slabBytes-4)]
 	at := int(uintptr(p) - uintptr(s.base))
-	if m.poison {
+	if m.poison || invariants.Enabled {
 		for i := range slice(p, 0, classBytes[s.class]) {
 			s.bytes[at+i] = 0xDB
 		}

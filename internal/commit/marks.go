@@ -3,6 +3,8 @@ package commit
 import (
 	"sync"
 	"sync/atomic"
+
+	"flashdbm/internal/invariants"
 )
 
 // Marks remembers the group of each batch until the group is durable. Any number of goroutines may use it.
@@ -17,6 +19,9 @@ type mark struct{ group, seq uint64 }
 // Only the leader calls it.
 func (m *Marks) Note(group, seq uint64) {
 	m.mu.Lock()
+	if n := len(m.pending); n > 0 {
+		invariants.Check(group >= m.pending[n-1].group && seq >= m.pending[n-1].seq, "batches are noted out of order")
+	}
 	if n := len(m.pending); n > 0 && m.pending[n-1].group == group {
 		m.pending[n-1].seq = seq
 	} else {
@@ -36,6 +41,7 @@ func (m *Marks) Publish(group uint64, durable *atomic.Uint64) {
 		n++
 	}
 	if n > 0 {
+		invariants.Check(m.pending[n-1].seq >= durable.Load(), "the watermark of durable commits moves back")
 		durable.Store(m.pending[n-1].seq)
 		m.pending = append(m.pending[:0], m.pending[n:]...)
 	}

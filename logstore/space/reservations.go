@@ -3,6 +3,7 @@ package space
 import (
 	"math"
 
+	"flashdbm/internal/invariants"
 	"flashdbm/logstore/format"
 )
 
@@ -73,6 +74,7 @@ func (sp *Map) Reserve(pages, beside int64, c Claim) (missing int64) {
 		sp.collect()
 		missing = sp.missing(pages, beside, c)
 	}
+	invariants.Check(pages >= 0 && sp.reserved >= sp.credit.pages.Load(), "fewer pages are promised than none")
 	if missing <= 0 {
 		sp.reserved += pages
 		if c == ForWrites && beside == 0 && pages <= creditPages/creditShare { // the next reservation may be alike

@@ -1,0 +1,22 @@
+//go:build invariants
+
+package override
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/lockfree"
+)
+
+// TestFreedUnderAReader: what a reader who is registered at that moment may see is not freed, whatever an older look
+// at the registry says.
+func TestFreedUnderAReader(t *testing.T) {
+	l := limbo{registry: &lockfree.Registry{}, pins: []uint64{7}}
+	reader := l.registry.Acquire(unmoved(4))
+	require.PanicsWithValue(t, "flashdbm: invariant: a version is freed that a reader may see", func() { l.mustBeUnseen(3, 5) })
+	l.mustBeUnseen(3, 4)
+	reader.Release()
+	l.mustBeUnseen(3, 5)
+}
