@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,10 +24,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runCommandVariable) != "" {
 		main()
 	}
-	// A shell starts background processes with SIGINT ignored, and the commands that tests interrupt would inherit
-	// that. They do not if the signal is caught here.
-	if signal.Ignored(os.Interrupt) {
-		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	// A shell starts background processes with SIGINT ignored, and nohup ignores SIGHUP. The commands that tests send
+	// these signals to would inherit that. They do not if the signals are caught here.
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	os.Exit(m.Run())
 }

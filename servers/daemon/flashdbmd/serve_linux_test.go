@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -36,6 +37,12 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	// The daemons that tests send these signals to would inherit that they are ignored: by nohup, or in a shell's background.
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	os.Exit(m.Run())
 }
