@@ -4,7 +4,8 @@
 //
 // With the tag:
 //
-//   - token: the methods of package mvcc on which all others that need the token rely find it held;
+//   - token: the methods of package mvcc that others use to look at the tree or to write the log find it held by
+//     somebody; not in an engine with Options.Manual, which one goroutine uses;
 //   - epochs: the numbers of the versions of the tree, of the commits that they have, and the watermarks of applied
 //     and durable commits never decrease;
 //   - pins: nothing is freed that a reader who is registered at that moment may see;

@@ -22,8 +22,8 @@ import (
 // the first answer of the node.
 const patience = 10 * time.Second
 
-// serve runs until a signal (see untilSignal) or a failure of the node. After a signal it returns nil, once everything that was
-// acknowledged is in the files.
+// serve runs until a signal (see untilSignal) or a failure of the node. After a signal it returns nil, once everything
+// that was acknowledged is in the files.
 func serve(c *config, messages io.Writer) (err error) {
 	if c.table == "ramp" {
 		return serveRamp(c, messages)
