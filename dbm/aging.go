@@ -2,12 +2,12 @@ package dbm
 
 import "bytes"
 
-// With Options.MaxSnapshotAge, background work may take the snapshot of a transaction away between two of its
-// calls. Each call that reads therefore holds the snapshot from its beginning to its end (during), and returns
-// copies. In between, the ordinary method runs, with tx.aging set to false.
+// With Options.MaxSnapshotAge, background work may end the snapshot of a transaction between two calls of its
+// methods. Each method that reads therefore holds the snapshot while it runs (see during), and returns copies.
+// Inside during the ordinary method runs, with tx.aging set to false.
 
-// during holds the snapshot, calls fn, and lets the snapshot go. Errors: ErrTxDone, and ErrSnapshotTooOld if the
-// snapshot is lost already.
+// during holds the snapshot, calls fn, and releases the snapshot. Errors: ErrTxDone, and ErrSnapshotTooOld if
+// the snapshot has already been ended.
 func (tx *Tx) during(fn func()) error {
 	if tx.done {
 		return ErrTxDone

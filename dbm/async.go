@@ -11,26 +11,27 @@ import (
 // CommitAsync commits without waiting for the device. It returns nil as soon as the transaction can no longer lose
 // a conflict. Later it calls done, from another goroutine: with nil once the commit survives a power cut, whatever
 // the Durability, or with an error that wraps ErrFailed. In both cases the transaction has ended when CommitAsync
-// returns. When other transactions see the commit follows from Durability: with Durable, new Updates see it soon,
-// and a View sees it once it is durable.
+// returns. Durability decides when other transactions see the commit: with Durable, new Updates see it soon, and a
+// View sees it once it is durable.
 //
 // If CommitAsync returns an error (ErrConflict, ErrFull, or any other error of Commit), nothing was applied and
 // done is not called.
 //
 // Calls of done come one at a time, in the order of the commits. The exception is a transaction too large for
 // memory: its call comes when its commit has ended, out of order. done must not block, because the calls of all
-// other commits queue behind it. done may begin transactions and end them by TryCommitAsync. It should not use
-// Commit, which makes all calls wait for the device, and must not use CommitAsync, which can wait for a call that
-// is queued behind this one. Close waits until all calls have returned, so done must not call Close.
+// other commits wait for it to return. done may begin transactions and end them by TryCommitAsync. It should not
+// use Commit, which makes all calls wait for the device, and must not use CommitAsync, which can wait for a call
+// of done that itself waits for this one. Close waits until all calls have returned, so done must not call
+// Close.
 //
-// At most 16,384 commits may be under way, that is, not called back yet. With more, CommitAsync waits until the
-// oldest has been called back.
+// At most 16,384 commits may be under way, that is, with their done not called yet. Beyond that number
+// CommitAsync waits until done has been called for the oldest.
 //
 // done may be nil; DB.Sync then tells whether all commits that have returned survive a power cut.
 func (tx *Tx) CommitAsync(done func(error)) error { return tx.commitAsync(true, done) }
 
-// TryCommitAsync is CommitAsync, but where that would wait for another commit, it returns ErrBacklog and leaves the
-// transaction open.
+// TryCommitAsync is CommitAsync, except that it never waits for another commit: where CommitAsync would,
+// TryCommitAsync returns ErrBacklog and leaves the transaction open.
 func (tx *Tx) TryCommitAsync(done func(error)) error { return tx.commitAsync(false, done) }
 
 func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
@@ -47,7 +48,7 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(tx.db.engine, &err)
-	if soonest := tx.soonest; soonest != 0 { // by then a search of the index finds the record
+	if soonest := tx.soonest; soonest != 0 { // from here on a search of the index finds the record
 		db, then := tx.db, done
 		done = func(err error) {
 			db.expires(soonest)

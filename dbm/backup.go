@@ -20,11 +20,11 @@ var ErrBackup = backup.ErrDamaged
 // over everything. It is written strictly from the first byte to the last, so w may be a pipe. Restore verifies a
 // backup and makes a database of it; Open also accepts the backup as it is.
 //
-// Readers and writers go on meanwhile. Backup reads the tree twice, the first time without values; large values are
-// read once more. Like any open transaction it keeps its snapshot: the file grows by what is overwritten meanwhile,
-// and MaxSnapshotAge or a full file ends the backup with ErrSnapshotTooOld.
+// Readers and writers continue during the backup. Backup reads the tree twice, the first time without values; it
+// reads large values a third time. Like any open transaction, Backup holds its snapshot: the file grows by what is
+// overwritten in the meantime, and MaxSnapshotAge or a full file ends the backup with ErrSnapshotTooOld.
 //
-// Backup returns a token for the moment of the snapshot, to be passed to BackupSince. All that the backup contains
+// Backup returns a token that names the moment of the snapshot; pass it to BackupSince. Everything in the backup
 // is durable in the database when Backup returns.
 //
 // If w has a method Expect(bytes int64), it is called with the length of the backup before the first Write. After
@@ -54,7 +54,8 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) 
 	return token, nil
 }
 
-// inSteps has the device take a backup in steps if it goes straight to a file: see vfs.InSteps.
+// inSteps returns a writer that hands a backup to the device in steps if w is a file, and w
+// itself otherwise: see vfs.InSteps.
 func inSteps(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok {
 		return vfs.InSteps(f)
@@ -62,11 +63,13 @@ func inSteps(w io.Writer) io.Writer {
 	return w
 }
 
-// flushMuch flushes if that writes more than half of the database. A page that is flushed behind a token counts as
-// changed since, where increments are found by the pages: always in some modes, else once the database was opened anew.
-// Then it is done for full backups only, as increments may come several a second, and not while commits are under way,
-// which would wait for it. Without this the first increment behind a load had the whole database once more: 55 MB for 100
-// changes. An error does not matter here: the backup can do without, and a failed handle returns its own error.
+// flushMuch checkpoints the database if more than half of it is dirty. Without this, the first increment after a load
+// contained the whole database again, 55 MB for 100 changes: where increments are found by the pages of the tree, a page
+// that is flushed after a token counts as changed since the token. Increments are always found so in some modes, and in
+// the others after the database has been opened again. In those other modes flushMuch acts only for a full backup,
+// because increments may be taken several times a second, and only if no commit is under way, because commits would wait
+// for the checkpoint. The error of the checkpoint is ignored: the backup does not need it, and a failed handle reports
+// its own error.
 func flushMuch(db *DB, full bool) {
 	if db.beside != nil || db.engine.ReadOnly() || mvcc.KeepsChangedKeys(db.engine) && (!full || mvcc.Commits(db.engine)) {
 		return
@@ -76,7 +79,8 @@ func flushMuch(db *DB, full bool) {
 	}
 }
 
-// beginBackup has the engine that writes, if there is one, make way for a backup until end is called.
+// beginBackup tells the writing engine, if there is one, that a backup runs until end is called: see
+// mvcc.BeginBackup.
 func (db *DB) beginBackup() (end func()) {
 	if db.beside != nil {
 		return func() {}

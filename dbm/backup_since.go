@@ -12,19 +12,20 @@ import (
 	"flashdbm/mvcc"
 )
 
-// BackupSince writes an increment to w: what has changed from the moment of the token since, which Backup or
-// BackupSince returned, up to the moment of the call. It returns the token of the latter moment. Restore applies
-// the increment to the backup that since belongs to, or to any later state of the same database up to the new
-// token.
+// BackupSince writes an increment to w: the changes between the moment that the token since names and the moment
+// of the call. since is a result of Backup or BackupSince. BackupSince returns the token of the moment of the
+// call. Restore applies the increment to the backup that since belongs to, or to any later state of the same
+// database up to the new token.
 //
-// The handle that writes keeps the keys of its commits since its first backup, in a 16th of MemoryLimit, unless it is
-// WriteThrough. If they go back to since, the increment has the changed records alone. Otherwise, as after an open or a
-// load, changes are found by the pages of the tree, and all leaves are read. A changed record then brings along the
-// other records of its leaf, at most 4 KiB of them. Of values of 256 bytes and more, only those are written that changed
-// or that the database moved to make room. In all else BackupSince is like Backup.
+// After its first backup, the handle that writes keeps the keys of its commits in memory, at most a 16th of MemoryLimit,
+// unless its mode is WriteThrough. If the kept keys reach back to since, the increment contains only the changed
+// records. Otherwise, for example after an open or a load, BackupSince finds changes by the pages of the tree and reads
+// all leaves. The increment then contains, with each changed record, the other records of its leaf, at most 4 KiB of
+// them. A value of 256 bytes or more is written only if it changed or if the database moved it to make room. In all
+// other respects BackupSince is like Backup.
 //
-// ErrToken: since belongs to another database, or to a later moment than the database has, as after the file was
-// replaced by an older copy.
+// ErrToken: since belongs to another database, or names a moment that the database has not reached, for example
+// because the file was replaced by an older copy.
 func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	flushMuch(db, false)
@@ -40,7 +41,8 @@ func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token 
 	return token, nil
 }
 
-// mayFollow returns an error unless the changes from since up to now can be told.
+// mayFollow returns an error unless the changes between the tokens since and now
+// can be determined.
 func mayFollow(since, now Token) error {
 	switch {
 	case since.is.Source != now.is.Source:
@@ -54,8 +56,7 @@ func mayFollow(since, now Token) error {
 // ApplyBackup applies an increment to a copy of the database, in one transaction, all or nothing, and returns the
 // token of the state that the copy then has. The increment comes from BackupSince or Follow. have is the token of
 // the copy's present state: the token of the backup that the copy was restored from, or the one that the last
-// ApplyBackup returned. Nobody else may write to a copy; if somebody does, it is no longer one, and increments do
-// not fit it.
+// ApplyBackup returned. Nothing else may write to a copy: after any other write increments no longer fit it.
 //
 // ErrToken: the increment is of another database, begins after have, or is older than have; or it is an increment
 // of Follow that fits only its own two moments, and have is neither. ErrBackup: the increment is not whole, or does
@@ -84,7 +85,7 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 	case a.form == nil:
 	case !known:
 		return have, fmt.Errorf("%w: keyspaces of form %x: use a newer flashdbm", ErrFormat, a.form)
-	default: // the file is marked before the records are there, as when the source was made one with keyspaces
+	default: // the mark is written before the records, in the order in which the source became a file with keyspaces
 		if err := db.maintain(mvcc.SetKeyspaces); err != nil {
 			return have, err
 		}
@@ -106,14 +107,15 @@ type applying struct {
 	have Token
 	base backup.Token // the moment at which the increment begins
 	c    *Cursor
-	on   bool // c is on a record
+	on   bool // c is at a record
 	buf  bytes.Buffer
 
 	form []byte // value of the mark of keyspaces in the increment; nil if the increment has none
 }
 
-// all applies all that r reads, and returns the end mark. The caller's goroutine reads r: a panic there is the
-// caller's. Another one changes the transaction, and has ended when all returns or panics.
+// all applies the whole increment that r reads, and returns the end mark. The caller's goroutine reads r, so
+// that a panic of r reaches the caller. A second goroutine changes the transaction; it has ended when all
+// returns or panics.
 func (a *applying) all(ctx context.Context, r io.Reader) (end backup.End, err error) {
 	pr, pw := io.Pipe()
 	applied := make(chan error, 1)
@@ -138,7 +140,8 @@ func (a *applying) all(ctx context.Context, r io.Reader) (end backup.End, err er
 
 var errUnread = errors.New("flashdbm: the reader of an increment panicked or called runtime.Goexit")
 
-// changes applies what r reads. A memory fault on the mapping becomes an error.
+// changes applies the increment that r reads. A memory fault on the mapping
+// becomes an error.
 func (a *applying) changes(r io.Reader) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(a.tx.db.engine, &err)
@@ -146,7 +149,7 @@ func (a *applying) changes(r io.Reader) (err error) {
 }
 
 // Base compares the moment at which the increment begins with the moment that the copy has. The increment may begin
-// earlier: it then also replaces records that the copy has already in their newer state.
+// earlier: it then also replaces records whose newer state the copy has already.
 func (a *applying) Base(base backup.Token) error {
 	a.base = base
 	switch {
@@ -169,8 +172,8 @@ func (a *applying) Begin(low []byte) error {
 	return a.c.Err()
 }
 
-// upTo deletes the copy's records from the cursor's place on that are below key, or all that follow if key is nil.
-// It reports whether the copy has a record with that key.
+// upTo deletes the copy's records from the cursor's position up to, but not including, key; up to the end if key
+// is nil. It reports whether the copy has a record with that key.
 func (a *applying) upTo(key []byte) (there bool, err error) {
 	for a.on {
 		o := -1

@@ -68,10 +68,10 @@ func (b *Batch) PutTTL(key, value []byte, ttl time.Duration) error {
 // Delete adds a delete of key; an absent key is no error at Commit. ErrKeyTooLarge.
 func (b *Batch) Delete(key []byte) error { return b.add(key, nil, batchDelete) }
 
-// DeleteRange adds a delete of all records with from <= key < to; nil is an open end. It applies to the records
-// that are there when Commit runs, and to earlier puts of the batch; later puts of the batch stay. A batch with a
-// range reads the range at Commit, so its transaction can conflict and is then run again: see Tx.DeleteRange and
-// Update. ErrKeyTooLarge.
+// DeleteRange adds a delete of all records with from <= key < to; nil is an open end. The delete applies to the
+// records that exist when Commit runs and to earlier puts of the batch, not to later ones. Commit of a batch with
+// a range reads the range, so its transaction can conflict and is then run again: see Tx.DeleteRange and Update.
+// ErrKeyTooLarge.
 func (b *Batch) DeleteRange(from, to []byte) error {
 	kind := batchRange
 	if to == nil {
@@ -95,8 +95,8 @@ func (b *Batch) add(key, value []byte, kind batchKind) error {
 // Len returns the number of operations in the batch. A range counts as one.
 func (b *Batch) Len() int { return len(b.ops) }
 
-// Size returns the bytes of keys and values in the batch: about the memory that the batch takes, and a little less
-// than its redo records will take in the log.
+// Size returns the bytes of keys and values in the batch. The batch takes about that much memory, and its redo
+// records will take a little more in the log.
 func (b *Batch) Size() int64 { return int64(len(b.bytes)) }
 
 // Reset empties the batch.

@@ -7,8 +7,8 @@ import (
 )
 
 // Check reads the whole database and verifies every page, name, key order and count, and the file's space map.
-// Commits and background work go on meanwhile. The error joins at most 100 problems; CheckAll reports all of them,
-// with the keys that they cover.
+// Commits and background work continue during the check. The error joins at most 100 problems; CheckAll reports
+// all of them, with the keys that each one covers.
 func (db *DB) Check(ctx context.Context) error {
 	return db.maintain(func(e *mvcc.Engine) error { return e.Check(ctx) })
 }
@@ -30,7 +30,7 @@ type Damage struct {
 	Err      error // wraps ErrCorrupt and says what is wrong
 }
 
-// CheckAll verifies what Check verifies, and reports each problem as it is found, with the keys that the problem
+// CheckAll verifies the same as Check, and reports each problem when it is found, with the keys that the problem
 // covers. It goes on to the end of the database, however many problems there are; keys that no Damage covers can be
 // read. report is called on the caller's goroutine and may keep its argument. If a record's key is longer than
 // 1,000 bytes and cannot be read, From holds its first 1,000 bytes.

@@ -20,12 +20,13 @@ const compactReports = 50 * time.Millisecond
 
 // Compact makes the file about as small as one into which the same records were loaded in key order. It merges
 // records of neighbouring pages until pages are full, moves live pages out of segments that contain dead ones, and
-// returns the free space to the file system. The database reuses space without it; Compact pays after large parts
-// were deleted or overwritten, if the space is wanted elsewhere or the file is to be copied.
+// returns the free space to the file system. The database reuses space without Compact. Compact is worth its
+// writes after large parts of the database were deleted or overwritten, if other files need the space or the file
+// is to be copied.
 //
-// Readers and writers go on meanwhile. Compact writes about as much as it moves, and first needs room for a part of
-// that: the file grows by a few MiB at most. progress, if not nil, is called on the caller's goroutine at
-// intervals, and at the end.
+// Readers and writers continue during the compaction. Compact writes about as much as it moves, and needs room for
+// a part of that first: the file grows by a few MiB at most. progress, if not nil, is called on the caller's
+// goroutine at intervals, and at the end.
 //
 // Compact may be ended at any point: by ctx, by Close (Compact then returns ErrClosed), or with the process. No
 // record changes, and what was moved already stays moved. ErrFull: there was no room to move everything. A second

@@ -12,7 +12,7 @@ type Cursor struct {
 	retry bool // the last move failed on a snapshot that has been renewed since; see again
 	err   error
 
-	steps      bool // Next may step: the transaction is read-only, and records are as they are stored
+	steps      bool // Next may step: the transaction is read-only, and keys and values are returned as the tree stores them
 	stepped    bool // the last move was a step, and found key and value; then on is set
 	key, value []byte
 }
@@ -68,8 +68,8 @@ func (c *Cursor) Prev() bool {
 	return c.ready() && (c.moved(c.inner.Prev()) || c.again(c.inner.Prev))
 }
 
-// Seek moves to the first record with a key >= key and reports whether there is one. If there is none, a following
-// Prev moves to the last record.
+// Seek moves to the first record with a key >= key and reports whether there is one. If there is none, Prev then
+// moves to the last record.
 func (c *Cursor) Seek(key []byte) bool {
 	if c.tx.aging {
 		return c.moveAging(func() bool { return c.Seek(key) })
@@ -226,7 +226,8 @@ func (c *Cursor) moved(found bool) bool {
 	return found
 }
 
-// again repeats a move for as long as it fails with a lost snapshot that Tx.again could replace by a newer one.
+// again repeats a move while it fails because the snapshot is lost and Tx.again can replace that snapshot by a
+// newer one.
 func (c *Cursor) again(move func() bool) bool {
 	for c.retry {
 		c.retry = false

@@ -19,7 +19,7 @@ import (
 // DB is an open database. Any number of goroutines may use it at once.
 type DB struct {
 	engine *mvcc.Engine     // nil if beside is set
-	beside *beside.Follower // of a database opened with Options.Beside, else nil
+	beside *beside.Follower // set if the database was opened with Options.Beside, otherwise nil
 	events *event.Hub       // nil in tests that open a database below Open
 	closed atomic.Bool      // Close was called
 	keyspaces
@@ -165,12 +165,12 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 	return value, nil
 }
 
-// Prefetch makes the system read, at the same time, what Get will need for the keys and what is not in the system's
-// cache. It returns when the leaves of the tree have been read and the reads of the values have begun. Worthwhile for
-// several keys of a file that is larger than memory; Get alone reads one page after the other. It changes nothing that
-// calls return.
+// Prefetch makes the system read the pages that Get will need for the keys, as far as they are not in the system's
+// cache, in parallel. It returns when the leaves of the tree have been read and the reads of the values have begun.
+// Prefetch pays for several keys of a file that is larger than memory, because calls of Get read one page after the
+// other. It has no effect on the results of other calls.
 func (db *DB) Prefetch(keys [][]byte) (err error) {
-	if db.beside != nil { // it reads into memory of its own
+	if db.beside != nil { // a reader beside a writer copies pages into its own memory
 		return nil
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -265,19 +265,19 @@ func (db *DB) Len() (n int64, err error) {
 	return db.engine.Len()
 }
 
-// Sync makes all commits durable that have returned, of all goroutines and in every durability mode, including
-// those of CommitAsync and PutAsync. With Buffered it serves programs that commit much and need a guarantee now and
-// then:
+// Sync makes durable all commits that have returned, of all goroutines and in every durability mode, including
+// those of CommitAsync and PutAsync. In Buffered mode it lets a program that commits often get a guarantee from
+// time to time:
 //
-//   - When Sync returns nil, every commit that had returned before the call survives a power cut. Of those that
-//     return during the call some do.
-//   - What survives a crash is always a prefix of the commits, in their order: if a commit behind the last Sync is
-//     there, all before it are.
+//   - When Sync returns nil, every commit that had returned before the call survives a power cut. A commit that
+//     returns during the call may or may not survive.
+//   - What survives a crash is always a prefix of the commits, in their order: if a commit after the last Sync
+//     survives, so do all commits before it.
 //   - Other commits go on while Sync waits for the device. Concurrent calls share one sync; a call that finds
-//     nothing new does none.
+//     nothing new does not sync.
 //   - After an error the handle has failed, see ErrFailed. What was committed since the last Sync that returned nil
 //     may be lost; what was committed before that Sync is not. Calling Sync again does not help; opening the file
-//     again shows which commits are there.
+//     again shows which commits survived.
 func (db *DB) Sync() error { return db.maintain((*mvcc.Engine).Sync) }
 
 // Checkpoint flushes all changed pages and moves the position from which the next Open reads the log.

@@ -7,24 +7,25 @@ import (
 	"flashdbm/mvcc"
 )
 
-// differenceSink filters what has changed between two snapshots of a database. Its input are the intervals that the
-// pages tell (mvcc/since.go); it passes on only the records in them that differ from the older snapshot.
+// differenceSink finds the records that differ between two snapshots of a database. Its input is the list of
+// intervals in which pages have changed (mvcc/since.go); it passes on only the records of these intervals that
+// differ from the older snapshot.
 //
 // Invariants:
 //
-//  1. The output brings a copy that has exactly the records of the older snapshot to those of the newer one. It
-//     does not do that for a copy of a moment in between: a record that changed and changed back is not mentioned.
-//     Such an increment therefore has the kind Difference, which may be applied only to the moment of its base or
-//     of its end.
+//  1. The output turns a copy with exactly the records of the older snapshot into one with those of the newer one.
+//     It does not do so for a copy of a moment in between: a record that changed and changed back is not in the
+//     output. Such an increment therefore has the kind Difference, which may be applied only to the moment of its
+//     base or of its end.
 //  2. An output interval lies between two records that both snapshots have, or reaches to an end of the input
 //     interval.
 type differenceSink struct {
 	to  mvcc.ChangeSink
 	old *mvcc.Cursor
-	on  bool // old is on a record
+	on  bool // old is at a record
 
 	last []byte // key of the last record that both snapshots have, or the low end of the input interval; nil for the beginning of all keys
-	open bool   // an output interval was begun behind last
+	open bool   // an output interval that starts after last is open
 
 	had, has bytes.Buffer // values of the older and of the newer snapshot
 }

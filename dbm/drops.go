@@ -12,26 +12,26 @@ import (
 
 // drops deletes the records of dropped keyspaces in the background. The catalog lists the keyspaces that have
 // records left, so the work goes on after the next open for writing. No transaction writes records there any more:
-// one that had asked for the keyspace before the drop conflicts with the drop.
+// a transaction that had asked for the keyspace before the drop conflicts with the drop.
 //
 // After an open, the work begins with the first commit of the user other than ApplyBackup: a copy to which only
 // increments are applied must not change by itself.
 type drops struct {
 	left  atomic.Int64 // dropped keyspaces that may have records left
-	piece int64        // most records deleted by one transaction; 0 means dropRecords, tests set others
+	piece int64        // most records deleted by one transaction; 0 means dropRecords, tests set other values
 	row   int          // bytes of records in a row of a load: see rowOf
 
 	mu    sync.Mutex            // guards the following
 	under bool                  // dropAll is running
-	asked bool                  // goOnDropping was called since dropAll looked last
+	asked bool                  // goOnDropping was called since dropAll last looked for work
 	over  bool                  // stop was called: dropAll starts no more
 	loads map[*spaceLoad]string // prefixes of keyspaces that are being loaded: see spaceLoad
 	done  sync.WaitGroup        // waits for dropAll
 }
 
-// spare keeps the records of a load's prefix, which the catalog lists as dropped, until spare is called again for the
-// load: with another prefix, or nil for none. Two loads may spare one prefix: that of the number which both try to
-// take, until one of them has lost.
+// spare protects the records under the prefix of a load: the catalog lists the prefix as dropped, but its records are
+// not deleted until spare is called again for the load, with another prefix or with nil for none. Two loads may spare
+// the same prefix while both try to take the same keyspace number; one of them will lose.
 func (d *drops) spare(l *spaceLoad, prefix []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,9 +54,9 @@ func (d *drops) spares(prefix []byte) bool {
 	return false
 }
 
-// dropRecords is the most records that one background transaction deletes. Other commits wait while they are cut
-// out of the tree: about 9 ms, at 35 ns a record. With fewer records, the flush that follows each cut writes more
-// in all.
+// dropRecords is the most records that one background transaction deletes. Other commits wait while these records
+// are cut out of the tree: about 9 ms, at 35 ns a record. A smaller number makes the waits shorter, but a flush
+// follows each cut, and all flushes together then write more.
 const dropRecords = 1 << 18
 
 // errDropped: the transaction uses a keyspace that it has dropped itself.
@@ -96,7 +96,7 @@ func (k *keyspaces) FinishDrops(ctx context.Context) error {
 	if err := k.db.opened(); err != nil {
 		return err
 	}
-	for { // drops.left does not tell: a drop is seen, and may be carried out by others, before it is counted
+	for { // drops.left is no condition to end at: other goroutines may see and carry out a drop before it is counted
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -132,7 +132,8 @@ func (d *drops) stop() {
 }
 
 // goesOn reports whether dropAll has more to do. If not, it also notes that dropAll is no longer running. After a
-// failure, or where nothing was found, dropAll goes on only if it was asked to meanwhile: by a drop that it did not see.
+// failure, or if it found nothing, dropAll continues only if goOnDropping was called in the meantime, for a drop that
+// dropAll did not see.
 func (d *drops) goesOn(failed bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,16 +169,18 @@ func (k *keyspaces) dropSome() (more bool, err error) {
 	return more, nil
 }
 
-// dropPart is dropSome in a transaction. gone says that the keyspace has no records left, and is off the list.
+// dropPart is dropSome in a transaction. gone says that the keyspace has no records left and was removed from
+// the list.
 func (k *keyspaces) dropPart(tx *Tx) (more, gone bool, err error) {
-	if !tx.spaced { // such a file has no catalog
+	if !tx.spaced { // a file without keyspaces has no catalog
 		return false, false, nil
 	}
 	entry, prefix, err := k.firstDropped(tx)
 	if entry == nil || err != nil {
 		return false, false, err
 	}
-	// A load that has ended since the snapshot has made a keyspace of what the snapshot has for dropped.
+	// If a load has ended since the snapshot, the prefix that the snapshot lists as dropped is that of a
+	// keyspace now: the read of the entry makes this transaction conflict.
 	if _, err := tx.look(entry); err != nil {
 		return false, false, err
 	}

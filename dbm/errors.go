@@ -36,7 +36,7 @@ var (
 	ErrLocked  = vfs.ErrLocked       // another process, or another handle of this one, has the file open
 	ErrFull    = logstore.ErrFull    // no space on the device, or MaxFileSize is reached; unwraps to the system's error. Deletes still work
 	ErrCorrupt = logstore.ErrCorrupt // the file is damaged; the text says where
-	ErrFormat  = logstore.ErrFormat  // not a database, or one of a newer program
+	ErrFormat  = logstore.ErrFormat  // not a database, or a database written by a newer program
 	ErrFailed  = logstore.ErrFailed  // a write or sync has failed: durable data can be read, nothing can be written. Unwraps to the cause
 )
 
@@ -61,7 +61,7 @@ func publicOf(err error) error {
 	return err
 }
 
-// lasting reports whether an error concerns the media or the system, so that the transaction keeps it: see Tx.Err.
+// lasting reports whether an error comes from the media or the system. Tx.Err returns such errors.
 func lasting(err error) bool {
 	for _, e := range []error{ErrNotFound, ErrExists, ErrKeyTooLarge, ErrValueTooLarge, ErrNotNumber, ErrOverflow, ErrTxDone, ErrReadOnly, ErrConflict, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, e) {

@@ -18,13 +18,13 @@ type EventKind uint8
 // Skipped.
 const (
 	EventOpen          EventKind = iota // the database is open. Took: duration of Open
-	EventRecovery                       // the log was read by Open. Took; Count: records redone; Dropped. A large redo may continue after Open. Not with Options.Beside
+	EventRecovery                       // Open has read the log. Took; Count: records redone; Dropped. A large redo may continue after Open. Not with Options.Beside
 	EventFlush                          // changed pages of the tree were written. Took; Bytes: size of these pages
 	EventCheckpoint                     // a checkpoint was written: the next Open reads less of the log. Took; Bytes
 	EventClean                          // live pages were moved so that the space around them can be reused. Took; Count: pages
 	EventSlowSync                       // a sync of the file took half a second or longer. Took
 	EventConflictStorm                  // during Took, at least half of the commits failed with ErrConflict, 100 a second or more. Took; Count: conflicts
-	EventOldSnapshot                    // a transaction that began at least a minute ago keeps dead space. Took: its age; Bytes: kept; Began
+	EventOldSnapshot                    // a transaction that began at least a minute ago keeps dead space from being reused. Took: its age; Bytes: kept; Began
 	EventSnapshotEnded                  // a transaction older than Options.MaxSnapshotAge gets ErrSnapshotTooOld. Took: its age; Bytes: kept; Began
 	EventBackground                     // background work has failed. It is tried again, and nothing is lost. What; Err
 	EventCorruption                     // damage was found by a read, by background work or by Open. Err: wraps ErrCorrupt and says where
@@ -47,8 +47,8 @@ func (k EventKind) String() string {
 	return eventNames[k]
 }
 
-// Level returns how urgent the kind is for an operator. Debug: routine. Warn: should be looked at some day. Error:
-// needs somebody now. A recovery that dropped an incomplete commit is Warn, see Event.Level.
+// Level returns how urgent the kind is for an operator. Debug: routine. Warn: should be looked into, without
+// hurry. Error: needs attention now. A recovery that dropped an incomplete commit is Warn, see Event.Level.
 func (k EventKind) Level() slog.Level {
 	switch k {
 	case EventSlowSync, EventConflictStorm, EventOldSnapshot, EventSnapshotEnded, EventBackground:
@@ -93,7 +93,7 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// attrs returns the fields that are set; Began only on request.
+// attrs returns the fields that are set; Began only if the argument says so.
 func (e Event) attrs(began bool) []slog.Attr {
 	attrs := []slog.Attr{slog.String("path", e.Path)}
 	if e.What != "" {
@@ -162,6 +162,6 @@ func (db *DB) public(err error) error {
 	return err
 }
 
-// closePatience is how long Close waits until Options.Events has taken the events that are left. A longer wait
-// delays Close for a slow function; a shorter one loses more events.
+// closePatience is how long Close waits until Options.Events has taken the events that are left. A larger
+// value makes Close wait longer for a slow function; a smaller one loses more events.
 const closePatience = time.Second

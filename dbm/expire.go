@@ -21,7 +21,7 @@ import (
 // are applied must not change by itself.
 type expirer struct {
 	next    atomic.Int64 // a lower bound of the times in the index, 0 if the index is empty; commits lower it
-	entries atomic.Int64 // most entries of the index for the next transaction, 0 for overKeys: fewer on a full file
+	entries atomic.Int64 // most entries of the index that the next transaction handles; 0 means overKeys. Smaller on a full file
 
 	guard   sync.Mutex     // guards under (its stores) and over
 	under   atomic.Bool    // deleteInTime is running
@@ -38,7 +38,8 @@ type signal = struct{}
 const (
 	expiryPause = time.Second // between two rounds of deletes, unless the first left expired records
 
-	// mostExpiryWait is the longest time between two looks at the clock, which somebody may have set.
+	// mostExpiryWait is the longest time between two readings of the clock. A longer one notices
+	// later that the clock has been set.
 	mostExpiryWait = 10 * time.Second
 )
 
@@ -75,12 +76,12 @@ const (
 type expired struct {
 	deleted int64 // number of records
 	more    bool  // expired records are left
-	next    int64 // if more is false: the first time in the index that is not over; 0 for none
+	next    int64 // if more is false: the first time in the index that has not passed; 0 for none
 }
 
 // deleteSome deletes the records that expired first, and their entries in the index, in one transaction. On a full file
-// that is one of fewer entries, as many as there is room for the pages that they change: at least one, which takes no
-// more than other deletes.
+// the transaction handles fewer entries, as many as there is room for the pages that it changes. It handles at least
+// one entry, which needs no more room than any other delete.
 func (x *expiry) deleteSome() (some expired, err error) {
 	for {
 		entries := cmp.Or(x.entries.Load(), overKeys)
@@ -170,7 +171,7 @@ func countOver(tx *Tx) (n int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if has == at { // otherwise the record has another entry, or none: invariant 2
+		if has == at { // otherwise this is not the record's entry: invariant 2
 			n++
 		}
 	}
@@ -221,7 +222,7 @@ func startExpiring(x *expiry, soonest int64) {
 	case lowered:
 		select {
 		case x.sooner <- signal{}:
-		default: // a signal is waiting already
+		default: // a signal is already in the channel
 		}
 	}
 }
@@ -264,7 +265,7 @@ func (x *expiry) deleteInTime() {
 			x.wait(min(wait, x.longest), x.sooner)
 			continue
 		}
-		x.next.Store(0) // before the search: what is committed during it lowers next again
+		x.next.Store(0) // set before the search, so that a commit during the search lowers next again
 		some, err := x.deleteSome()
 		switch failed = err != nil; {
 		case failed || some.more:

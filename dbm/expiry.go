@@ -22,13 +22,10 @@ import (
 //	a record that expires                        stamp, time, value
 //	another one whose value begins with stamp    stamp, zeros, value
 //	all others                                   value
-//	of a record that expires                     stamp, time, value
-//	of another one that begins with the stamp    stamp, zeros, value
-//	of all others                                the value
 //
 // The stamp is 8 random bytes drawn once for each database, and is in the value of the mark of keyspaces. Values
-// written before need not be read or changed: that one of n of them begins with the stamp has a probability of n in
-// 2^64. The time is 6 bytes: milliseconds since 1970, UTC.
+// written before need not be read or changed: the probability that one of n such values begins with the stamp is n
+// in 2^64. The time is 6 bytes: milliseconds since 1970, UTC.
 //
 // An index in the catalog has an entry for each time, with the record's key in the tree:
 //
@@ -45,7 +42,7 @@ import (
 //     put of the record conflicts with the expirer's transaction, and the put stays.
 //
 // A transaction does not see a record whose time is not after the transaction's beginning, by the clock of this
-// process. So it does not matter when expired records are deleted.
+// process. So the time at which expired records are deleted makes no difference to transactions.
 const (
 	stampBytes   = 8
 	timeBytes    = 6
@@ -213,14 +210,14 @@ func (x *expiry) TTL(key []byte) (left time.Duration, expires bool, err error) {
 // GetAndPut write records that do not expire; Increment and Append keep the time of the record.
 //
 // The time is that of the system's clock, which a transaction reads when it begins. If the clock is set forward,
-// records expire sooner; those deleted meanwhile are gone for good. If it is set back, records stay longer, and
-// those that had expired and are not deleted yet reappear. Another process, or another machine that reads a copy,
-// goes by its own clock.
+// records expire sooner, and records deleted in that time do not come back. If it is set back, records stay
+// longer, and records that had expired but are not deleted yet reappear. Another process, or another machine that
+// reads a copy, uses its own clock.
 //
-// A record that expires takes 14 bytes more than another one. Its entry in the index is 9 bytes longer than the
-// key, and may stay until its time even if the record is deleted or overwritten before. A key may have 65,530
-// bytes. On a full file PutTTL may get ErrFull even if the record that it replaces is as long, because the entry
-// in the index moves.
+// A record that expires takes 14 bytes more than one that does not. Its entry in the index is 9 bytes longer
+// than the key, and may stay until its time even if the record is deleted or overwritten before. A key may have
+// 65,530 bytes. On a full file PutTTL may get ErrFull even if the record that it replaces is as long, because
+// the entry in the index moves.
 //
 // If the database cannot have such records yet, PutTTL returns ErrNoExpiry. In Update the function has to return
 // this error; Update then calls DB.EnableExpiry and runs the function again.
@@ -275,13 +272,13 @@ func putUntil(tx *Tx, key, value []byte, at int64) error {
 	return timed(tx, key, at, func(inTree []byte) error { return tx.note(putStamped(tx, inTree, value, at)) })
 }
 
-// timed maintains the index around put, which writes a record that expires at at and is given the record's key in
-// the tree. Invariant 2 holds after an error, too.
+// timed maintains the index around put. put is given the record's key in the tree and writes the record, which
+// expires at the time at. Invariant 2 holds after an error, too.
 //
-// The index entry of the record's previous time is deleted, as far as a read outside of the transaction can tell
-// that time: so a record that is put again and again before it expires does not leave an entry for each put.
-// Deleting that entry is right whatever the record has become meanwhile, because this commit overwrites the record;
-// and it does not count as a read of the transaction.
+// timed deletes the index entry of the record's previous time, if a read outside of the transaction finds that
+// time. Otherwise a record that is put again and again before it expires would leave an entry for each put. The
+// delete is right even if the record has changed since that read, because this commit overwrites the record. The
+// read does not count as a read of the transaction.
 func timed(tx *Tx, key []byte, at int64, put func(inTree []byte) error) error {
 	if !tx.times {
 		tx.wantsTimes = true
@@ -334,7 +331,8 @@ func putValue(tx *Tx, key, value []byte) error {
 	return putStamped(tx, treeKey(tx, key), value, 0)
 }
 
-// guardForm makes the transaction conflict if values get stamps before it commits: in its snapshot they have none.
+// guardForm makes the transaction conflict if another one commits the stamp before it: in this transaction's
+// snapshot values have no stamps.
 func guardForm(tx *Tx) {
 	if tx.spaced {
 		tx.inner.Guard(spaceMark, spaceForm)
@@ -343,7 +341,8 @@ func guardForm(tx *Tx) {
 	}
 }
 
-// there returns the user's value for a stored one; ok is false if the record has expired.
+// there returns the user's value for a stored value; ok is false if the record has
+// expired.
 func there(tx *Tx, stored []byte) (value []byte, ok bool) {
 	if tx.stamp == 0 || tx.space.all {
 		return stored, true
@@ -380,7 +379,8 @@ func behindHead(s stamp, r io.Reader, stored int64) (value io.Reader, length, at
 	return &headedReader{head, r}, stored, 0, nil
 }
 
-// headedReader reads head, which was read from r already, and then the rest of r.
+// headedReader returns head, the bytes already read from r, and then the rest of
+// r.
 type headedReader struct {
 	head []byte
 	r    io.Reader
@@ -402,8 +402,8 @@ func (h *headedReader) Close() error {
 	return nil
 }
 
-// stampedSource returns a reader of the stored form of a value, and about the length of that form; 0 if unknown. at
-// is the expiry time of the record, 0 if it does not expire.
+// stampedSource returns a reader of the stored form of a value, and likely, the approximate length of that form in
+// bytes; 0 if unknown. at is the expiry time of the record, 0 if it does not expire.
 func stampedSource(tx *Tx, source *valueSource, at int64) (r io.Reader, likely int64, err error) {
 	s := stamp(tx.db.expiry.stamp.Load())
 	likely = max(source.size, 0)

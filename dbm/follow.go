@@ -12,19 +12,19 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Follow passes on all commits from the moment of a token on, as increments. It looks for new commits every so
-// often (every), and if there are any, it calls apply with one increment, which begins where the one before ended.
-// Follow returns when ctx ends, or with the first error of apply or of reading.
+// Follow passes on all commits after the moment of a token, as increments. It looks for new commits at intervals
+// of every. If there are any, it calls apply with one increment, which begins where the previous one ended. Follow
+// returns when ctx ends, or with the first error of apply or of reading.
 //
-// apply gets the token of the moment at which the increment begins, which is the have of ApplyBackup. It reads the
-// increment to its end, or returns an error. It should keep the token that ApplyBackup returns, once the applied
-// increment is durable: a later Follow from that token misses nothing. Following again from an older token delivers
-// some commits twice, which is harmless.
+// apply gets the token of the moment at which the increment begins, for the argument have of ApplyBackup. It must
+// read the increment to its end, or return an error. Once the applied increment is durable, apply should store the
+// token that ApplyBackup returned: a later Follow from that token misses nothing. A Follow from an older token
+// delivers some commits twice, which is harmless.
 //
-// An increment brings a copy from one moment between two commits to a later one, in the order of commits, and
-// contains the records that differ between the two. The first increment is like one of BackupSince: it fits a copy
-// of any moment between its two ends. A later one may fit only copies of exactly its first or its last moment, so
-// increments must be applied one after the other.
+// An increment takes a copy from one moment between two commits to a later such moment, and contains the records
+// that differ between the two. The first increment is like one of BackupSince: it fits a copy of any moment
+// between its two ends. A later one may fit only copies of exactly its first or its last moment, so increments
+// must be applied one after the other.
 //
 // The next increment is not begun before apply has returned, so a slow apply makes increments larger, not more
 // numerous. Between two increments Follow holds one snapshot, that of the copy's moment, for at most ten seconds;
@@ -36,7 +36,7 @@ func (db *DB) Follow(ctx context.Context, since Token, every time.Duration, appl
 		begun := time.Now()
 		err := f.round(ctx)
 		if errors.Is(err, ErrSnapshotTooOld) && ctx.Err() == nil {
-			err = nil // try again without the held snapshot: the writer was too fast for a reader beside it
+			err = nil // try again without the held snapshot: the writer has reused the pages that this reader needed
 			if again = !again; again {
 				continue
 			}
@@ -69,17 +69,17 @@ func pause(ctx context.Context, d time.Duration) error {
 // following is the state of a Follow.
 type following struct {
 	db    *DB
-	since Token // the moment that the copy has
+	since Token // the moment whose state the copy has
 	apply func(Token, io.Reader) error
 
 	moment mvcc.Moment // the snapshot of the last increment; used beside a writer only
 
-	base *mvcc.Tx    // a transaction at the moment since; nil if there is none, or it was held for too long
+	base *mvcc.Tx    // a transaction at the moment since; nil if there is none, or if it was held for too long
 	held *time.Timer // ends base after followHeld
 }
 
-// followHeld is how long a snapshot is held for the next increment. While it is held, space that it needs is not
-// reused; without it, increments are larger.
+// followHeld is how long a snapshot is held for the next increment. A larger value keeps space from being reused
+// for longer; a smaller one makes more increments come from the pages of the tree, which are larger.
 const followHeld = 10 * time.Second
 
 // keep holds the snapshot of tx, which the copy now has, for the next increment, and ends it after followHeld.
@@ -113,7 +113,7 @@ func (f *following) round(ctx context.Context) (err error) {
 		return public(err)
 	}
 	defer func() {
-		if tx != nil { // it is not kept; also if apply panics
+		if tx != nil { // tx was not kept, perhaps because apply panicked
 			err = cmp.Or(err, public(tx.Rollback()))
 		}
 	}()
@@ -144,7 +144,7 @@ func (f *following) increment(ctx context.Context, base, tx *mvcc.Tx, now Token)
 	r, w := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of a fault on the mapping writeChanges makes an error
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // writeChanges turns a fault on the mapping into an error
 		err := public(writeChanges(ctx, base, tx, f.since, now, w))
 		w.CloseWithError(err)
 		written <- err
@@ -169,8 +169,8 @@ func (f *following) increment(ctx context.Context, base, tx *mvcc.Tx, now Token)
 }
 
 // writeChanges writes the changes from since to the snapshot of tx, whose token is now. If base is not nil, it is a
-// transaction at the moment since, and only records that differ between the two are written; otherwise all that the
-// pages tell.
+// transaction at the moment since, and only records that differ between the two are written; otherwise all records
+// that the changed pages contain.
 func writeChanges(ctx context.Context, base, tx *mvcc.Tx, since, now Token, w io.Writer) error {
 	if err := mayFollow(since, now); err != nil {
 		return err

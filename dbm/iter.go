@@ -16,7 +16,7 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
 		defer c.endIteration()
-		stored, each := to, yield // as the tree has them
+		stored, each := to, yield // as the tree stores them
 		if tx.space.shifts {
 			stored = tx.space.to(to)
 			each = func(key, value []byte) bool { return yield(tx.space.out(key), value) }
@@ -29,7 +29,7 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 			}
 		}
 		for ok := c.Seek(from); ok && !tx.canceled(); ok = c.Next() {
-			if !tx.aging { // with aging each record is read by calls of its own, and copied
+			if !tx.aging { // with aging, each record is read by its own calls, and copied
 				any, more := c.inner.Stretch(stored, each)
 				if !more {
 					return
@@ -61,7 +61,7 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 		} else if c.Seek(to); c.err == nil {
 			ok = c.Prev()
 		}
-		if ok && to != nil && bytes.Compare(c.Key(), to) >= 0 { // the inner nodes of a hostile file lead past records
+		if ok && to != nil && bytes.Compare(c.Key(), to) >= 0 { // in a hostile file the inner nodes can lead past records
 			c.passedOver(to)
 			return
 		}

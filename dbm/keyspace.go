@@ -22,8 +22,8 @@ const maxSpaceName = 255
 // read and write several keyspaces, and ending it through any of them ends it for all.
 //
 // A commit that has written fails with ErrConflict if a keyspace that the transaction asked for was dropped or
-// renamed meanwhile. Asking for a keyspace is not a read: otherwise the transaction conflicts as it would in the
-// default keyspace.
+// renamed meanwhile. Asking for a keyspace is not a read: apart from that rule the transaction conflicts as it
+// would in the default keyspace.
 //
 // ErrNoKeyspace. The name is only used for this lookup: a keyspace that is renamed stays usable through the
 // returned Tx.
@@ -92,9 +92,9 @@ func (tx *txLink) RenameKeyspace(from, to string) error {
 
 // DropKeyspace removes a keyspace with all its records. The time that it takes does not depend on the number of
 // records: after the commit they are invisible, and they are deleted in the background as by DeleteRange, about
-// 260,000 in a commit. If the database is closed before, the deletion goes on after the first commit of the next
-// open. Older snapshots still see the keyspace. DB.Dropping counts the dropped keyspaces with records left.
-// ErrNoKeyspace. It finds room on a full file, as a single delete does.
+// 260,000 in a commit. If the database is closed before they are deleted, the deletion continues after the first
+// commit of the next open. Older snapshots still see the keyspace. DB.Dropping counts the dropped keyspaces with
+// records left. DropKeyspace finds room on a full file, as a single delete does. ErrNoKeyspace.
 func (tx *txLink) DropKeyspace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
@@ -173,8 +173,9 @@ func (tx *txLink) mayChangeSpace(name string) error {
 	return nil
 }
 
-// look returns a record of the catalog. A transaction that writes conflicts if that record is another one when it
-// commits. This is the only effect: what it writes to keyspaces conflicts as it would in the default one.
+// look returns a record of the catalog. A transaction that writes conflicts if another one has changed that
+// record when it commits. look has no other effect on conflicts: writes to keyspaces conflict as they would in
+// the default one.
 func (tx *txLink) look(key []byte) ([]byte, error) {
 	if tx.readOnly {
 		return tx.whole().Get(key)
@@ -199,12 +200,12 @@ func (tx *txLink) spaceNamed(name string) (prefix []byte, err error) {
 // as returns the transaction as a transaction of s.
 func (tx *txLink) as(s space) *Tx { return &Tx{txLink: tx, space: &s} }
 
-// whole returns the transaction as one of the whole tree.
+// whole returns the transaction as a transaction of the whole tree.
 func (tx *txLink) whole() *Tx { return tx.as(space{all: true}) }
 
 // Keyspace is a keyspace of a database, known by its name; each of its methods is a transaction of its own. Any
-// number of goroutines may use it. Whether a keyspace of that name exists is found out by each transaction:
-// ErrNoKeyspace.
+// number of goroutines may use it. Each transaction looks the name up, and gets ErrNoKeyspace if no keyspace
+// has it.
 type Keyspace struct {
 	db   *DB
 	name string
@@ -273,8 +274,8 @@ func (k *Keyspace) Len() (n int64, err error) {
 	return n, err
 }
 
-// CreateKeyspace creates an empty keyspace. The first call makes the file one with keyspaces: see EnableKeyspaces.
-// ErrExists: see Tx.CreateKeyspace.
+// CreateKeyspace creates an empty keyspace. The first call turns the file into one with keyspaces: see
+// EnableKeyspaces. ErrExists: see Tx.CreateKeyspace.
 func (k *keyspaces) CreateKeyspace(name string) error {
 	if err := k.EnableKeyspaces(); err != nil {
 		return err

@@ -14,16 +14,17 @@ import (
 // ErrOrder: the records of a Load with LoadOptions.Sorted do not ascend.
 var ErrOrder = btree.ErrOrder
 
-// LoadOptions say what Load may assume about the records, and whether they replace others.
+// LoadOptions say what Load may assume about the records, and whether they replace the
+// present ones.
 type LoadOptions struct {
-	// Sorted: the keys ascend strictly, bytewise. Records are then written as they come. Otherwise they are sorted
-	// first, in the memory allowed for write sets and in the file, and of several records with one key the last one
-	// counts.
+	// Sorted: the keys ascend strictly, bytewise. Load then writes records in the order in which it gets them.
+	// Otherwise Load first sorts them, in the memory allowed for write sets and in the file; of several records
+	// with one key, the last one wins.
 	Sorted bool
 
 	// Replace: the records replace everything in the keyspace, in the same step; the keyspace of Keyspace.Load need
 	// not exist. Other transactions that asked for the keyspace before and want to write to it conflict, as if it
-	// had been dropped. Load of less than a megabyte itself conflicts if any keyspace is created meanwhile.
+	// had been dropped. A Load of less than a megabyte itself conflicts if any keyspace is created in the meantime.
 	Replace bool
 }
 
@@ -34,32 +35,33 @@ type LoadOptions struct {
 // sequentially: several times as fast as Puts. In a database that has records, Load is one transaction of Puts,
 // with the costs of a large one.
 //
-// While an empty database is filled, other commits wait until Load ends, and those of transactions that have read
-// anything then fail with ErrConflict. So records must not write to the database. Readers go on, and see nothing of
-// the load before it is complete.
+// While an empty database is filled, other commits wait until Load ends; commits of transactions that have read
+// anything then fail with ErrConflict. So the iterator records must not write to the database. Readers continue,
+// and see nothing of the load before it is complete.
 //
-// records runs in a goroutine of its own, which stops before Load returns; a panic in it is passed on. Keys and
-// values may be reused after yield returns. If records cannot go on because of an error, it should cancel ctx with
-// the error as the cause and return: then nothing is loaded, and Load returns the cause.
+// records runs in its own goroutine, which ends before Load returns; a panic in it is passed on to the caller.
+// Keys and values may be reused after yield returns. If records cannot continue because of an error, it should
+// cancel ctx with the error as the cause and return: then nothing is loaded, and Load returns the cause.
 //
 // Errors: the cause of ctx, ErrOrder, ErrFull, ErrKeyTooLarge, ErrValueTooLarge, ErrReadOnly, ErrClosed, ErrFailed.
 func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts LoadOptions) (err error) {
 	return loadInto(db, ctx, nil, records, opts)
 }
 
-// Load puts all records into the keyspace, all or nothing and durable: see DB.Load. Other commits go on meanwhile, and
-// Load overwrites what they put under its keys, as Puts do. It fails with ErrConflict only if the keyspace is dropped,
-// renamed, or loaded with Replace meanwhile.
+// Load puts all records into the keyspace, all or nothing and durable: see DB.Load. Other commits continue during the
+// load, and Load overwrites what they put under its keys, as Puts do. Load fails with ErrConflict only if the keyspace
+// is dropped, renamed, or loaded with Replace in the meantime.
 //
-// A megabyte of records and more for an empty keyspace, or with LoadOptions.Replace, is built from the leaves upwards, in
-// rows of 16 MiB, or a sixteenth of MemoryLimit if that is less. Other commits wait while a row is written, and not while
-// records fails to come up with the next one. The last commit gives the keyspace's name to what was loaded: transactions
-// that asked for the keyspace before and want to write to it conflict, as if it had been dropped. What an error, a crash
-// or a kill leaves is deleted in the background, like a dropped keyspace; Dropping counts it. If somebody puts records into
-// the empty keyspace meanwhile, what was loaded is put there by one transaction in the end.
+// If the keyspace is empty, or with LoadOptions.Replace, a load of a megabyte or more builds the tree from the leaves
+// upwards, in rows of 16 MiB, or a sixteenth of MemoryLimit if that is less. Other commits wait while a row is written, but
+// not while records produces the next one. The last commit gives the keyspace's name to the loaded records: transactions
+// that asked for the keyspace before and want to write to it conflict, as if it had been dropped. The records that an
+// error, a crash or a kill leaves behind are deleted in the background, like those of a dropped keyspace; Dropping counts
+// them. If another transaction puts records into the empty keyspace in the meantime, one transaction puts the loaded
+// records there at the end.
 //
 // Other loads are one transaction of Puts. Records that are not sorted are collected in a transaction that has asked for
-// the keyspace: with Options.MaxSnapshotAge, ErrSnapshotTooOld if that takes longer.
+// the keyspace; if that takes longer than Options.MaxSnapshotAge, Load returns ErrSnapshotTooOld.
 //
 // With LoadOptions.Replace the records replace those of the keyspace. To inspect new records before they replace
 // the old ones, load them into another keyspace, then call Tx.DropKeyspace and Tx.RenameKeyspace in one
@@ -190,12 +192,13 @@ func loadTarget(tx *Tx, space *Keyspace, replace bool) (*Tx, error) {
 	return tx.CreateKeyspace(space.name)
 }
 
-// loadChunk is about how many bytes of records are passed from one goroutine to the other at once.
+// loadChunk is about how many bytes of records the iterator's goroutine passes to the loader at
+// once.
 const loadChunk = 256 << 10
 
-// sortedSource returns what a transaction has written as an mvcc.LoadSource, without the records of its snapshot: in a
-// database that is empty by now, others have deleted those since. A transaction that was asked for a record must not be
-// committed.
+// sortedSource returns the writes of a transaction as an mvcc.LoadSource. The records of its snapshot are not part of
+// them: the database is empty by now, so other transactions have deleted those records. Once a record was taken from
+// the source, the transaction must not be committed.
 func sortedSource(tx *mvcc.Tx) mvcc.LoadSource {
 	records := make([]mvcc.LoadRecord, 0, 1024)
 	var c *mvcc.Cursor

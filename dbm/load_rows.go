@@ -15,28 +15,30 @@ import (
 // that no keyspace has yet. One commit then gives the name to that number, and the keyspace that had the name is
 // dropped.
 //
-//  1. One commit takes a number, and has the catalog list it as that of a dropped keyspace. So whatever is there after a
-//     crash or a kill is deleted like the rest of a dropped keyspace, also by programs that know nothing of loads.
+//  1. One commit takes a number and lists it in the catalog as the number of a dropped keyspace. So the records that a
+//     crash or a kill leaves are deleted like those of a dropped keyspace, even by programs that know nothing of loads.
 //  2. The records are written, row by row. Nobody else can read or write them: no name leads to the number. Background
-//     work spares numbers in drops.loads, which is only in memory.
-//  3. One commit takes the number off the list and gives it the name. It conflicts with all that changes the name, as a
-//     drop does, and without LoadOptions.Replace also with a put into the keyspace, which must still be empty.
+//     work does not delete the records of numbers in drops.loads, which is only in memory.
+//  3. One commit takes the number off the list and gives it the name. It conflicts, like a drop, with every commit that
+//     changes what the name means; without LoadOptions.Replace it also conflicts with a put into the keyspace, which
+//     must still be empty.
 //
-// Background work that has seen the number listed before 3 and not spared after it has looked up the entry in the
-// catalog, and conflicts with 3.
+// Suppose that background work sees the number in the catalog before step 3, and after step 3 no longer finds it
+// in drops.loads. Its transaction has then read the entry of the catalog, and conflicts with step 3.
 type spaceLoad struct {
 	db     *DB
 	name   string
 	opts   LoadOptions
-	much   bool   // load in rows, however few records there are, and whatever the keyspace has by now
-	old    []byte // prefix of the keyspace that is empty, and is to be filled; nil with Replace. loadSorted sets it
-	form   []byte // what the mark of keyspaces says: whether values may have stamps
+	much   bool   // load in rows, however few records there are, and even if the keyspace has records by now
+	old    []byte // prefix of the empty keyspace that is to be filled; nil with Replace. loadSorted sets it
+	form   []byte // value of the mark of keyspaces: says whether values may have stamps
 	stamp  stamp  // 0 if none may
-	prefix []byte // of the number taken
+	prefix []byte // made from the number that the load has taken
 }
 
-// Bytes of records. A row keeps other commits waiting while it is written. Smaller rows: each has a sync of its own, and
-// what others have made dirty is flushed with each. A load of less than loadLeast is a transaction, which needs one sync.
+// Both constants are bytes of records. Other commits wait while a row is written, so larger rows make them wait longer.
+// Smaller rows cost more, because each row has its own sync and flushes the pages that other commits have made dirty. A
+// load of less than loadLeast is a transaction, which needs one sync.
 const (
 	rowBytes  = 16 << 20
 	loadLeast = 1 << 20
@@ -46,8 +48,8 @@ const mostPrefix = 5 // bytes of a keyspace's prefix
 
 var zeroPrefix [mostPrefix]byte
 
-// rowOf returns how many bytes of records go into a row, for a MemoryLimit; 0 stands for the default limit. Two rows of
-// records are in memory.
+// rowOf returns how many bytes of records make a row, for a MemoryLimit in bytes; 0 stands for the default limit. A
+// load has two rows of records in memory.
 func rowOf(limit int64) int {
 	if limit <= 0 {
 		return rowBytes
@@ -55,7 +57,8 @@ func rowOf(limit int64) int {
 	return int(min(max(limit/16, loadChunk), rowBytes))
 }
 
-// leastRow returns how many bytes of records are worth a row.
+// leastRow returns the least number of bytes of records that are loaded in
+// rows.
 func (k *keyspaces) leastRow() int { return min(loadLeast, k.drops.row) }
 
 var (
@@ -63,8 +66,8 @@ var (
 	errLoadLost = errors.New("flashdbm: the keyspace was dropped, renamed or replaced while it was loaded")
 )
 
-// loadRows loads a keyspace that Replace replaces, or that is empty. It does nothing if the keyspace has records, or if
-// there are few records to load: done is false then.
+// loadRows loads records in rows if the keyspace is empty, or with LoadOptions.Replace. If the keyspace has records, or
+// if there are few records to load, it does nothing and returns done false.
 func loadRows(ctx context.Context, k *Keyspace, source *loadSource, opts LoadOptions) (done bool, err error) {
 	return (&spaceLoad{db: k.db, name: k.name, opts: opts}).load(ctx, k, source)
 }
@@ -109,14 +112,15 @@ func (l *spaceLoad) load(ctx context.Context, k *Keyspace, source *loadSource) (
 	return true, k.db.Sync()
 }
 
-// loadSorted is loadRows of what a transaction has written to a keyspace. Where it has done anything, the transaction
-// must not be committed. What the transaction's snapshot has is no part of it: others have deleted that since.
+// loadSorted is loadRows for the records that a transaction has written to a keyspace. If done is true, the
+// transaction must not be committed. The records of the transaction's snapshot are not loaded: the keyspace is empty
+// or replaced by now.
 func loadSorted(ctx context.Context, k *Keyspace, tx *Tx, opts LoadOptions) (done bool, err error) {
 	var old []byte
 	if !opts.Replace {
 		old = tx.space.prefix
 		switch empty, err := k.empty(); {
-		case errors.Is(err, ErrNoKeyspace): // dropped or renamed: the commit will lose
+		case errors.Is(err, ErrNoKeyspace): // dropped or renamed: the commit will get a conflict
 			return false, nil
 		case !empty || err != nil:
 			return false, err
@@ -127,7 +131,7 @@ func loadSorted(ctx context.Context, k *Keyspace, tx *Tx, opts LoadOptions) (don
 	defer cancel(nil)
 	source := startLoad(ctx, k.db.engine, reading(tx, cancel), k.db.drops.row)
 	defer source.stop()
-	l := &spaceLoad{db: k.db, name: k.name, opts: opts, much: true, old: old} // now that it has read, the transaction could lose for nothing
+	l := &spaceLoad{db: k.db, name: k.name, opts: opts, much: true, old: old} // much: a transaction of Puts has read by now, and could conflict without need
 	return l.load(ctx, k, source)
 }
 
@@ -159,7 +163,8 @@ func isEmpty(tx *Tx) bool {
 	return !c.Seek(tx.space.low) || !tx.space.holds(c.Key())
 }
 
-// begin takes a number. done is false if the keyspace is not to be loaded in rows.
+// begin takes a number for the load. done is false if the keyspace is not to be
+// loaded in rows.
 func (l *spaceLoad) begin() (done bool, err error) {
 	err = l.db.Update(func(tx *Tx) (err error) {
 		done, err = l.take(tx)
@@ -182,7 +187,7 @@ func (l *spaceLoad) take(tx *Tx) (done bool, err error) {
 	case l.opts.Replace:
 		err = tx.mayNameSpace(l.name)
 	case err != nil:
-	case l.much && !bytes.Equal(old, l.old): // the transaction would lose, which has written to the old one
+	case l.much && !bytes.Equal(old, l.old): // the transaction that collected the records has written to the old keyspace, and would conflict
 		err = ErrConflict
 	case !l.much && !isEmpty(tx.as(spaceOf(old))):
 		return false, tx.Err()
@@ -275,7 +280,7 @@ func (l *spaceLoad) finish(tx *Tx) error {
 		if !isEmpty(in) {
 			return cmp.Or(tx.Err(), errFilled)
 		}
-		if err := in.DeleteRange(nil, nil); err != nil { // nothing, but it conflicts with any put
+		if err := in.DeleteRange(nil, nil); err != nil { // deletes nothing, but conflicts with any put
 			return err
 		}
 		fallthrough
@@ -290,7 +295,7 @@ func (l *spaceLoad) finish(tx *Tx) error {
 	return all.Put(catalogKey(catalogName, []byte(l.name)), l.prefix)
 }
 
-// putAll puts what was loaded into a keyspace that is not empty any more, as loadTx would have done.
+// putAll puts the loaded records into a keyspace that is no longer empty, as loadTx would have done.
 func (l *spaceLoad) putAll(ctx context.Context, k *Keyspace) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -17,16 +17,16 @@ type loadSource struct {
 	full     chan *loadedChunk // closed by the goroutine when it ends
 	empty    chan *loadedChunk
 	quit     chan struct{}  // closed by stop
-	now      *loadedChunk   // the chunk that next returned last, reused by its next call
-	pushed   []*loadedChunk // chunks that next returns before those in full: see unread
+	now      *loadedChunk   // the chunk that the last call of next returned; the following call reuses it
+	pushed   []*loadedChunk // chunks that next returns before those from the channel full: see unread
 	gap      int            // bytes before each key in a chunk: room for the prefix of a keyspace
-	most     int            // bytes with which a chunk is full
-	err      error          // why the iterator ended early; like the fields below, written before full is closed and read after
+	most     int            // a chunk with this many bytes is full
+	err      error          // why the iterator ended early. This and the following fields are written before full is closed and read after that
 	panicked any
 	whole    bool // the iterator has returned
 }
 
-// loadedChunk is a list of records whose keys and values lie in bytes, one behind the other.
+// loadedChunk is a list of records. bytes holds their keys and values, concatenated.
 type loadedChunk struct {
 	bytes   []byte
 	lengths []loadLengths
@@ -42,8 +42,8 @@ var (
 
 const loadChunks = 4 // chunks in all: being filled, waiting in full, or with the loader
 
-// startLoad starts the goroutine. row is the number of bytes of a row, 0 if the loader makes none. A loader of rows has
-// the chunks of a row while the iterator fills those of the next one.
+// startLoad starts the goroutine. row is the number of bytes of a row; 0 if the loader does not load in rows. A loader
+// of rows holds the chunks of one row while the iterator fills those of the next.
 func startLoad(ctx context.Context, e *mvcc.Engine, records iter.Seq2[[]byte, []byte], row int) *loadSource {
 	chunks, gap, most := loadChunks, 0, loadChunk
 	if row > 0 {
@@ -58,8 +58,8 @@ func startLoad(ctx context.Context, e *mvcc.Engine, records iter.Seq2[[]byte, []
 	return s
 }
 
-// run runs the iterator. A memory fault on the mapping becomes an error, as in Tx.call; one on what the iterator yields
-// is a panic, as in Put.
+// run runs the iterator. A memory fault on the mapping becomes an error, as in Tx.call; a fault on memory that the
+// iterator yields is a panic, as in Put.
 func (s *loadSource) run(records iter.Seq2[[]byte, []byte]) {
 	defer close(s.full)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -120,7 +120,8 @@ func (s *loadSource) give(c *loadedChunk) bool {
 	}
 }
 
-// list lists the records of a chunk, with gap bytes before each key, of which the last ones become the prefix.
+// list lists the records of a chunk. There are gap bytes before each key; the last of them are set to the
+// prefix and become a part of the key.
 func (c *loadedChunk) list(gap int, prefix []byte) {
 	c.records = c.records[:0]
 	at := 0
@@ -143,7 +144,8 @@ func (s *loadSource) next() ([]mvcc.LoadRecord, error) {
 	return c.records, nil
 }
 
-// nextChunk returns the next chunk, nil at the end, and takes back the one that next returned last.
+// nextChunk returns the next chunk, nil at the end. It takes back the chunk that the last call of
+// next returned.
 func (s *loadSource) nextChunk() (*loadedChunk, error) {
 	if s.now != nil {
 		s.empty <- s.now
@@ -165,12 +167,12 @@ func (s *loadSource) nextChunk() (*loadedChunk, error) {
 	}
 }
 
-// row returns chunks of at least the given bytes in all, or fewer at the end: whole is set then. They are valid until
-// they are given to used or unread.
+// row returns chunks with at least the given number of bytes in total. At the end of the records it returns what is
+// left, and whole is true. The chunks are valid until they are passed to used or unread.
 func (s *loadSource) row(bytes int) (chunks []*loadedChunk, whole bool, err error) {
 	for n := 0; n < bytes; {
 		c, err := s.nextChunk()
-		if s.ctx.Err() != nil { // also at the end: a source that fails cancels the context and then ends
+		if s.ctx.Err() != nil { // checked at the end too, because a source that fails cancels the context and then ends
 			return chunks, false, context.Cause(s.ctx)
 		}
 		if c == nil || err != nil {
@@ -182,14 +184,14 @@ func (s *loadSource) row(bytes int) (chunks []*loadedChunk, whole bool, err erro
 	return chunks, false, nil
 }
 
-// used takes back chunks that row has returned.
+// used takes back chunks that row returned.
 func (s *loadSource) used(chunks []*loadedChunk) {
 	for _, c := range chunks {
 		s.empty <- c
 	}
 }
 
-// unread has next return the chunks again that row has returned.
+// unread makes next return again the chunks that row returned.
 func (s *loadSource) unread(chunks []*loadedChunk) { s.pushed = chunks }
 
 // stop makes the goroutine end, and returns when it has ended.

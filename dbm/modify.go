@@ -91,13 +91,14 @@ func shortValue(tx *Tx, key []byte, most int64) (value []byte, length, at int64,
 	return value, length, at, err
 }
 
-// CompareAndSwap sets the value of key to new if it is old at present, and reports whether it did. A nil old stands
-// for no record; the empty value is an empty slice that is not nil. A nil new is the empty value, as for Put.
+// CompareAndSwap sets the value of key to new if its present value is old, and reports whether it did. A nil old
+// stands for no record; for the empty value pass an empty slice that is not nil. A nil new is the empty value, as
+// for Put.
 //
-// If the value is another one, nothing is written and the error is nil. That the value differed is true of the
-// transaction's snapshot; as with all reads, only TxOptions.Serializable guarantees that it is still true at the
-// commit. After a swap, the transaction fails with ErrConflict if another one writes the key in between, even if
-// new equals old.
+// If the value differs from old, nothing is written and the error is nil. The comparison is with the
+// transaction's snapshot; as with all reads, only TxOptions.Serializable guarantees that its result still holds
+// at the commit. After a swap, the transaction fails with ErrConflict if another one writes the key in between,
+// even if new equals old.
 func (tx *Tx) CompareAndSwap(key, old, new []byte) (swapped bool, err error) {
 	if err := tx.canWrite(key, new); err != nil {
 		return false, err

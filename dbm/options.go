@@ -33,11 +33,11 @@ type Options struct {
 	FlushInterval time.Duration // Buffered: longest time that a commit is only in memory; 0 = 1s
 	MaxFileSize   int64         // bytes, MinMaxFileSize or more; commits that need more fail with ErrFull; 0 = no limit
 	MemoryLimit   int64         // bytes for changed pages, and a quarter as much for write sets; see "Memory" above; 0 = 256 MiB
-	RedoLimit     int64         // bytes of log to redo at open that make a flush due, less if the database is small; 0 = 64 MiB
+	RedoLimit     int64         // a flush starts when the next Open would have to redo this many bytes of log, or fewer if the database is small; 0 = 64 MiB
 	LockTimeout   time.Duration // how long Open waits for the file's lock; 0 = ErrLocked at once
-	// MaxSnapshotAge bounds how long a transaction may be open, and so how long it holds old versions: later reads
-	// of an older one return ErrSnapshotTooOld, and so does its commit if it has read anything. With a bound, reads
-	// return copies, which stay valid. 0 = no bound.
+	// MaxSnapshotAge bounds how long a transaction may be open, and so how long it holds old versions. In a
+	// transaction older than that, reads return ErrSnapshotTooOld, and so does the commit if the transaction has
+	// read anything. With a bound, reads return copies, which stay valid. 0 = no bound.
 	MaxSnapshotAge time.Duration
 	TraceSnapshots bool        // remember where transactions begin, for Stats and Events; costs some microseconds a transaction
 	Events         func(Event) // is told what happens; see "Events" above; nil = LogEvents(nil), the default logger of package slog
@@ -50,8 +50,8 @@ const (
 	minRedoLimit       = 1 << 20
 )
 
-// MinMaxFileSize, in bytes, is the least MaxFileSize. A smaller file has no room for records beside what background
-// work and deletes need.
+// MinMaxFileSize, in bytes, is the least MaxFileSize. A smaller file would have no room for records, because
+// background work and deletes need all of it.
 const MinMaxFileSize = 1 << 20
 
 // mostLimit, 1 PiB, bounds all limits in bytes, so that sums and multiples of them do not overflow.

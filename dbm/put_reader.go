@@ -10,8 +10,8 @@ import (
 const UnknownSize = -1
 
 // PutReader sets the value of key to what r returns, piece by piece. However long the value is, little more than 1
-// MiB of it is in memory; what is longer goes to the file before the transaction commits. PutReader is the
-// counterpart of ValueReader.
+// MiB of it is in memory at a time: a longer value is written to the file before the transaction commits.
+// PutReader is the counterpart of ValueReader.
 //
 // size is the length of the value in bytes. PutReader reads exactly size bytes; io.ErrUnexpectedEOF if r ends
 // before. With UnknownSize the value is everything up to io.EOF. A value of more than 4 GiB is ErrValueTooLarge: at
@@ -19,10 +19,10 @@ const UnknownSize = -1
 //
 // After an error the transaction goes on as if PutReader had not been called, unless Tx.Err returns an error of the
 // system. Errors of r are returned unchanged. r is read on the calling goroutine and may use the transaction, for
-// example to read one of its values. It must not end the transaction (ErrTxDone).
+// example to read one of its values. r must not end the transaction: PutReader then returns ErrTxDone.
 //
-// Update runs its function again after a conflict, and a reader that was read before is then empty: make r within
-// the function.
+// Update runs its function again after a conflict, when a reader that was made outside of the function has
+// nothing left to read. So make r inside the function.
 func (tx *Tx) PutReader(key []byte, r io.Reader, size int64) error {
 	return putReaderUntil(tx, key, r, size, 0)
 }
@@ -61,14 +61,14 @@ type valueSource struct {
 	tx   *Tx
 	r    io.Reader
 	size int64 // or UnknownSize
-	head int64 // bytes before the value in its stored form, which reduce the longest value
+	head int64 // bytes before the value in its stored form; the longest value is shorter by these
 	read int64 // bytes of the value so far
 	idle int   // consecutive reads that returned nothing
 	err  error // the error that ended the value
 }
 
-// idleReads is how many consecutive reads may return neither bytes nor an error. A reader that goes on like that
-// would never end.
+// idleReads is how many consecutive reads may return neither bytes nor an error. Without a limit such a reader
+// would keep PutReader in an endless loop.
 const idleReads = 100
 
 var errReaderCount = errors.New("flashdbm: the reader of a value says that it has read more than it was asked for, or less than nothing")

@@ -16,15 +16,16 @@ import (
 
 // Restore makes a new database file at path from a backup of DB.Backup and any number of increments of
 // DB.BackupSince, in their order: each begins at the token of the one before, or earlier. The file exists, complete
-// and synced, exactly if Restore returns no error. Restore never replaces a file: fs.ErrExist. Until it is
-// complete, the data is in a file beside path whose name begins with that of path and ".restore-". Open refuses
-// that file, and Restore removes it after an error; only a kill leaves it behind, and then it may be removed.
+// and synced, if and only if Restore returns no error. Restore never replaces a file: fs.ErrExist. Until the
+// database is complete, its data is in a temporary file in the same directory, whose name is that of path followed
+// by ".restore-" and a suffix. Open refuses the temporary file, and Restore removes it after an error. Only a kill
+// leaves it behind; it may then be removed.
 //
 // Restore returns the token of the database's state: see ApplyBackup.
 //
-// ErrBackup: an input is not a whole backup, or is an increment in place of the full backup or the reverse.
-// ErrToken: an increment does not fit the state before it. Other errors are those of ctx, of the readers and of the
-// system.
+// ErrBackup: an input is not a whole backup, or an increment was passed in place of the full backup, or the
+// reverse. ErrToken: an increment does not fit the state before it. Other errors are those of ctx, of the readers
+// and of the system.
 func Restore(ctx context.Context, path string, full io.Reader, increments ...io.Reader) (token Token, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return Token{}, existsError(path)
@@ -33,7 +34,7 @@ func Restore(ctx context.Context, path string, full io.Reader, increments ...io.
 	if err != nil {
 		return Token{}, fmt.Errorf("flashdbm: restore: %w", err)
 	}
-	defer func() { // after success too: a second name of the same file
+	defer func() { // after success this removes the second name of the same file
 		f.Close()
 		os.Remove(f.Name())
 	}()
@@ -54,8 +55,8 @@ func Restore(ctx context.Context, path string, full io.Reader, increments ...io.
 	return token, publishFile(f.Name(), path)
 }
 
-// applyAll opens the restored file, which finds what a checksum cannot (that the file is no database), and applies
-// the increments to it.
+// applyAll opens the restored file and applies the increments to it. The open finds what no checksum can: that the
+// backup is not of a database.
 func applyAll(ctx context.Context, path string, token Token, increments []io.Reader) (_ Token, err error) {
 	db, err := Open(path, &Options{ReadOnly: len(increments) == 0})
 	if err != nil {
@@ -78,7 +79,7 @@ func existsError(path string) error {
 // refuses the file.
 const heldBack = 2 * 4096
 
-// unfinished is what the file begins with until then.
+// unfinished is the beginning of the file until the superblocks are written.
 const unfinished = "flashdbm: an unfinished restore. It may be removed.\n"
 
 // restoreWriter writes a file sequentially, but its first heldBack bytes last.
@@ -117,7 +118,7 @@ func (w *restoreWriter) finish() error {
 	return err
 }
 
-// publishFile gives the file the name path, unless that exists.
+// publishFile gives the file the name path, unless a file of that name exists.
 func publishFile(temporary, path string) error {
 	err := os.Link(temporary, path)
 	if errors.Is(err, fs.ErrExist) {

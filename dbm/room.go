@@ -4,14 +4,15 @@ package dbm
 // what it may grow by, as Options.MaxFileSize and the device allow. It does not include what deletes and background
 // work need. It is 0 for a handle that cannot write.
 //
-// A put takes more of it than its key and value; how much is not known before. A commit reserves log for key and
-// value, and the tree pages that they change. The log's part comes back later, and so do overwritten pages; Room
-// includes them only then. In the end, records put in key order take 1.1 times their keys and values, records put
-// in random order up to twice as much. So a careful estimate of what can be put is a third of Room, or a quarter
-// for a single transaction.
+// A put takes more of this room than the bytes of its key and value; how much more is not known in advance. A
+// commit reserves space in the log for the key and the value, and space for the tree pages that it changes. The
+// space in the log becomes free again later, as do overwritten pages; Room does not include them before. In the
+// end, records put in key order take 1.1 times their keys and values, records put in random order up to twice
+// their keys and values. So a careful estimate of what can be put is a third of Room, or a quarter for a single
+// transaction.
 //
-// Room takes less than a microsecond, and no lock under which anybody waits for a device. The device's free space
-// is asked for once a second.
+// Room takes less than a microsecond, and takes no lock that is held during device accesses. It asks for the
+// device's free space at most once a second.
 func (db *DB) Room() int64 {
 	if db.beside != nil {
 		return 0

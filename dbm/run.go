@@ -68,8 +68,8 @@ func updateWithTimes(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) e
 	return err
 }
 
-// update is updateWithTimes, once. wantsTimes reports that fn tried to put a record that expires into a database that
-// cannot have such records yet.
+// update is updateWithTimes, once. wantsTimes reports that fn tried to put a record that expires into a database
+// without a stamp: see EnableExpiry.
 func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wantsTimes bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err = db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
@@ -83,9 +83,9 @@ func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wa
 	return wantsTimes, public(err)
 }
 
-// run calls fn and ends the transaction, whatever fn does. It commits if commit is set and neither fn, nor the
-// transaction, nor ctx has an error; ctx is nil for none. lost reports a conflict. A memory fault on the mapping, in
-// fn or in the commit, becomes an error.
+// run calls fn and ends the transaction, even if fn panics or calls runtime.Goexit. It commits if commit is set and
+// neither fn, nor the transaction, nor ctx has an error; ctx is nil for none. lost reports a conflict. A memory
+// fault on the mapping, in fn or in the commit, becomes an error.
 func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bool, err error) {
 	returned := false
 	defer func() {
@@ -122,7 +122,8 @@ func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bo
 	return lost, err
 }
 
-// notNil returns the context that a user has passed. Only this package passes none.
+// notNil returns the context that a user has passed, and panics if it is nil.
+// Within this package nil means no context.
 func notNil(ctx context.Context) context.Context {
 	if ctx == nil {
 		panic("flashdbm: nil context")
@@ -138,10 +139,11 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Begin starts a transaction, which the caller must end by Commit or Rollback. A dropped transaction is rolled back
-// when the garbage collector finds it; until then it keeps old versions alive, and Close waits for it. If somebody
-// truncates the file, reading the mapping causes a memory fault. View and Update turn it into an error; in
-// transactions from Begin it ends the process, or panics if the caller has set debug.SetPanicOnFault.
+// Begin starts a transaction, which the caller must end by Commit or Rollback. A transaction that becomes
+// unreachable without having been ended is rolled back when the garbage collector finds it; until then it keeps old
+// versions alive, and Close waits for it. If the file is truncated by another program, reading the mapping causes a
+// memory fault. View and Update turn the fault into an error; in transactions from Begin it ends the process, or
+// panics if the caller has set debug.SetPanicOnFault.
 func (db *DB) Begin(opts TxOptions) (*Tx, error) {
 	inner, err := db.begin(mvcc.TxOptions(opts))
 	if err != nil {
@@ -152,7 +154,8 @@ func (db *DB) Begin(opts TxOptions) (*Tx, error) {
 	return tx, nil
 }
 
-// onDrop makes the collector roll the transaction back if it is dropped without having been ended.
+// onDrop makes the garbage collector roll the transaction back if it becomes unreachable without
+// having been ended.
 func (tx *Tx) onDrop() {
 	tx.cleanup = runtime.AddCleanup(tx, func(inner *mvcc.Tx) { inner.Rollback() }, tx.inner)
 }

@@ -43,8 +43,9 @@ type Salvaged struct {
 }
 
 // Salvage copies every record of a damaged database that can still be read to a new database. It needs neither a
-// superblock nor a complete log or tree: pages to which nothing leads are found by looking at all pages of the
-// file. docs/recovery.md says what counts as recovered, and when an older version of a record can come back.
+// superblock nor a complete log or tree: it reads all pages of the file, and so finds pages that no other page
+// refers to. docs/recovery.md says what counts as recovered, and when an older version of a record can come
+// back.
 //
 // The damaged file is only read. Other processes may have it open for reading, but not for writing. The new file
 // must not exist. It appears under its name when it is complete; if Salvage fails before that, it removes what it
@@ -167,7 +168,7 @@ type salvageWriter struct {
 const (
 	salvageBatchRecords = 10_000
 	salvageBatchBytes   = 8 << 20
-	salvageLongBytes    = 1 << 20 // of a value that is given as a stream
+	salvageLongBytes    = 1 << 20 // bytes; a longer value is passed as a stream
 )
 
 func newSalvageWriter(ctx context.Context, name string) (*salvageWriter, error) {
@@ -221,8 +222,8 @@ func (w *salvageWriter) commit() error {
 	return tx.Commit()
 }
 
-// mark makes the new database one with keyspaces if the damaged one was, as its superblocks or its mark tell: the
-// salvaged keys are those of such a tree.
+// mark gives the new database keyspaces if the damaged one had them, according to its superblocks or its mark:
+// the salvaged keys are then in the form of a tree with keyspaces.
 func (w *salvageWriter) mark() error {
 	if !w.spaced && !w.marked {
 		return nil
@@ -249,7 +250,7 @@ func (w *salvageWriter) abandon() (err error) {
 	if w.tx != nil {
 		err = w.tx.Rollback()
 	}
-	w.db.Close() // its error does not matter: the file is removed
+	w.db.Close() // the error does not matter, because the file is removed
 	return errors.Join(err, os.Remove(w.part))
 }
 

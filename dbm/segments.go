@@ -12,9 +12,9 @@ type Segment struct {
 
 // Kinds of segments.
 const (
-	SegmentAbsent = "absent" // has no space on disk: it was returned to the file system
+	SegmentAbsent = "absent" // has no space on disk: the space was returned to the file system
 	SegmentFree   = "free"   // can be written at once
-	SegmentLog    = "log"    // has pages of the log: of the tree, values, commits; live or dead
+	SegmentLog    = "log"    // has pages of the log, live or dead: pages of the tree, values, commits
 	SegmentValues = "values" // has large values
 	SegmentTail   = "tail"   // the log is being written here
 	SegmentNext   = "next"   // where the log goes on after the tail

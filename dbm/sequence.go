@@ -10,10 +10,10 @@ import (
 // Sequence hands out the numbers 1, 2, 3 and so on, each once, to any number of goroutines. It takes numbers in
 // blocks from a record whose value is the last number taken, in the form of Tx.Increment: one commit for each
 // block. Numbers of a block that were not handed out are lost when the process ends, so there are gaps, at most one
-// block for each process that ended. For numbers without gaps use Tx.Increment in the transaction that uses the
-// number: a rollback then takes no number.
+// block for each process that ended. For numbers without gaps, call Tx.Increment in the transaction that uses the
+// number: if that transaction is rolled back, no number is taken.
 //
-// Several sequences on one key, and calls of Increment beside them, never get the same number.
+// Several sequences on one key, and calls of Increment on it, never get the same number.
 type Sequence struct {
 	db    *DB
 	key   []byte
@@ -21,7 +21,7 @@ type Sequence struct {
 
 	mu   sync.Mutex // guards next and last
 	next int64      // the next number to hand out
-	last int64      // the last number of the block; below next: none are left
+	last int64      // the last number of the block; if it is below next, none are left
 }
 
 // Sequence returns a sequence that takes its numbers from the record with the given key, in blocks of the given
@@ -38,8 +38,8 @@ func (db *DB) Sequence(key []byte, block int64) (*Sequence, error) {
 
 // Next returns the next number. The first number of a block costs a commit, with the errors of DB.Increment:
 // ErrNotNumber if the record holds something else, ErrOverflow if the next block would go beyond the last 64-bit
-// number. A number is not handed out again if that commit survives, which Options.Durability governs: in Durable
-// mode, never.
+// number. If that commit survives a crash, its numbers are not handed out again. Options.Durability says which
+// commits survive: in Durable mode all do.
 func (s *Sequence) Next() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *Sequence) Next() (int64, error) {
 	return n, nil
 }
 
-// Release gives back the unused numbers of the current block. If others have taken numbers from the record since,
-// the unused ones are lost, which is no error. The sequence may be used again.
+// Release gives back the unused numbers of the current block. If numbers were taken from the record since the
+// block was, the unused ones are lost, which is no error. The sequence may be used again.
 func (s *Sequence) Release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,15 +8,16 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Snapshot is one moment of a database for several goroutines: each reads in a read-only transaction of its own,
-// from View or Begin, and all of these see the same. Any number of goroutines may use it.
+// Snapshot is one moment of a database for several goroutines. Each of them reads in its own read-only
+// transaction, from View or Begin, and all these transactions see the same state. Any number of goroutines may
+// use it.
 //
-// A snapshot holds its versions like an open transaction: with all its transactions it counts as one in Stats,
-// DB.Close waits for it, and it gets ErrSnapshotTooOld for the same reasons as a transaction of its age. A dropped
-// snapshot is closed when the garbage collector finds it.
+// A snapshot holds its versions like an open transaction. With all its transactions it counts as one transaction
+// in Stats, DB.Close waits for it, and it gets ErrSnapshotTooOld for the same reasons as a transaction of its age.
+// A snapshot that becomes unreachable is closed when the garbage collector finds it.
 type Snapshot struct {
 	db      *DB
-	now     int64      // its beginning by the clock, in the unit of expiry times, for all its transactions
+	now     int64      // time of its beginning, in the unit of expiry times; all its transactions use it
 	mu      sync.Mutex // guards the fields below, and root itself: siblings are begun one at a time
 	root    *mvcc.Tx   // holds the snapshot and reads nothing; nil once closed
 	cleanup runtime.Cleanup

@@ -7,7 +7,7 @@ import (
 	"flashdbm/internal/keyspace"
 )
 
-// In a file with keyspaces one tree holds the records of all keyspaces. What precedes the user's key there keeps
+// In a file with keyspaces one tree holds the records of all keyspaces. The prefix of a key in the tree keeps
 // the records of each keyspace together:
 //
 //	default keyspace    the key; if it begins with FF, FF 00 and the rest of it
@@ -15,8 +15,8 @@ import (
 //	catalog             FF FF
 //
 // A number is one byte from 01 to EF, or four bytes after a byte from F0 to FE. So no keyspace's prefix is the
-// beginning of another's, and the keys of each keyspace, the default one included, are one range of the tree in the
-// order of the user's keys. Everything else follows: a commit to several keyspaces is a commit of several keys,
+// beginning of another's, and the keys of each keyspace, including the default one, are one range of the tree in
+// the order of the user's keys. From this follows: a commit to several keyspaces is a commit of several keys,
 // conflicts are by keyspace and key, a snapshot, a backup and a check cover all keyspaces, and an unused keyspace
 // costs nothing.
 //

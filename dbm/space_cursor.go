@@ -78,7 +78,7 @@ func (c *spaceCursor) Prev() bool {
 }
 
 // arrive ends a move of the engine's cursor, which has found a record or none. It skips expired records in the
-// direction of the move, and sets at. otherwise is the place behind the end of the space in that direction.
+// direction of the move, and sets at. otherwise is the place past the end of the space in that direction.
 func (c *spaceCursor) arrive(found bool, otherwise spacePlace) bool {
 	for found {
 		key := c.Cursor.Key()
@@ -99,7 +99,7 @@ func (c *spaceCursor) arrive(found bool, otherwise spacePlace) bool {
 }
 
 // over reports whether the record at the engine's cursor has expired. A record whose value cannot be read counts as
-// present; whoever reads the value gets the error.
+// present; a call that reads the value returns the error.
 func (c *spaceCursor) over() bool {
 	b, err := mvcc.BeginningAt(c.Cursor)
 	if err != nil {

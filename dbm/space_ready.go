@@ -23,7 +23,8 @@ type keyspaces struct {
 // errMark: a file written without keyspaces has a record with the key of the mark.
 var errMark = errors.New("flashdbm: a record has the key by which a database with keyspaces is known: put it under another key first")
 
-// ready finds out, at Open, whether the file has keyspaces, and how many dropped ones have records left.
+// ready finds out at Open whether the file has keyspaces, and how many dropped keyspaces have records
+// left.
 func (k *keyspaces) ready() error {
 	db := k.db
 	if db.beside != nil || !mvcc.Keyspaces(db.engine) {
@@ -46,10 +47,10 @@ func (k *keyspaces) ready() error {
 	return nil
 }
 
-// EnableKeyspaces makes the file one with keyspaces, if it is not one yet. DB.CreateKeyspace calls it; a program
-// that creates its first keyspace by Tx.CreateKeyspace calls it before. Programs older than keyspaces refuse the
-// file from then on. It may be called at any time: other transactions go on, but those that write keys beginning
-// with the byte FF may have to run again.
+// EnableKeyspaces turns the file into one with keyspaces, if it is not one yet. DB.CreateKeyspace calls it; a
+// program that creates its first keyspace by Tx.CreateKeyspace must call it first. Programs older than keyspaces
+// refuse the file from then on. EnableKeyspaces may be called at any time: other transactions continue, but
+// transactions that write keys beginning with the byte FF may get ErrConflict and have to run again.
 func (k *keyspaces) EnableKeyspaces() error {
 	db := k.db
 	if db.beside != nil {
@@ -85,7 +86,7 @@ func shiftKeys(tx *Tx) error {
 	}
 	from := []byte{spaceByte}
 	all := tx.whole()
-	var first [][]byte // keys whose place other keys will take: moved first, those with more zeros before those with fewer
+	var first [][]byte // keys whose place other keys will take. They are moved first, keys with more zeros before keys with fewer
 	for key := range all.Keys(from, nil) {
 		if len(key) > 1 && key[1] == escapeByte {
 			first = append(first, bytes.Clone(key))
@@ -101,7 +102,7 @@ func shiftKeys(tx *Tx) error {
 			return err
 		}
 	}
-	for key := range all.Keys(spacesFrom, nil) { // their new keys lie before all of these
+	for key := range all.Keys(spacesFrom, nil) { // their new keys lie before this range
 		if err := move(all, defaultSpace.in(nil, key), key); err != nil {
 			return err
 		}

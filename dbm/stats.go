@@ -16,7 +16,7 @@ type Stats struct {
 	Records   int64 `json:"records"`
 	FileBytes int64 `json:"file_bytes"` // space that the file takes on disk
 	LiveBytes int64 `json:"live_bytes"` // pages that the newest tree uses
-	FreeBytes int64 `json:"free_bytes"` // can be written without growing the file
+	FreeBytes int64 `json:"free_bytes"` // can be written without making the file larger
 
 	TableEntries  int64 `json:"table_entries"`  // entries of the translation table
 	MemoryBytes   int64 `json:"memory_bytes"`   // page versions in memory, and roughly the structures that belong to them
@@ -66,7 +66,7 @@ type Recovery struct {
 
 // Stats returns the present state; after Close, the zero Stats. It takes some microseconds and a little more for
 // each GiB of the file, or a few milliseconds if thousands of records wait to be merged into the tree. It takes no
-// lock under which a writer waits for the device, so it returns even while a sync hangs.
+// lock that a writer holds while it waits for the device, so it returns even while a sync hangs.
 func (db *DB) Stats() Stats {
 	if db.beside != nil {
 		s, err := db.beside.Stats()

@@ -6,12 +6,13 @@ import (
 	"flashdbm/internal/backup"
 )
 
-// ErrToken: a token is of another database, or of a moment that does not fit. The text says what to do.
+// ErrToken: a token belongs to another database, or names a moment that does not fit. The text says
+// what to do.
 var ErrToken = errors.New("flashdbm: the token does not fit")
 
-// A Token names the moment of a backup of one database. It is valid for as long as the database file is used,
-// however old it gets. Tokens are compared with ==; String and ParseToken convert a token to text and back. The
-// zero Token names no moment.
+// A Token names the moment of a backup of one database. It stays valid for the lifetime of the database file.
+// Tokens are compared with ==; String and ParseToken convert a token to text and back. The zero Token names no
+// moment.
 type Token struct{ is backup.Token }
 
 // String returns the token as one word of letters and digits.

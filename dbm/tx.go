@@ -17,9 +17,9 @@ import (
 type TxOptions struct {
 	ReadOnly     bool // cannot write; sees what View sees
 	Serializable bool // commits only if nothing that it read has changed since its snapshot; ranges, absent keys and Len count as read
-	// CheckWrites: ErrConflict if another transaction wrote a key that this one writes, since this one began, even
-	// if this one has read nothing. Without it, a transaction that has read nothing never conflicts: it is as if it
-	// had begun when it commits.
+	// CheckWrites: the commit gets ErrConflict if, since this transaction began, another one wrote a key that this
+	// one writes, even if this one has read nothing. Without it, a transaction that has read nothing never
+	// conflicts, as if it had begun when it commits.
 	CheckWrites bool
 }
 
@@ -33,7 +33,7 @@ type Tx struct {
 type txShared struct {
 	inner      *mvcc.Tx
 	db         *DB
-	room       []byte          // memory for treeKey; always of length 0
+	room       []byte          // memory for treeKey; its length is always 0
 	dropped    [][]byte        // prefixes of keyspaces that the transaction has dropped
 	stamp      stamp           // of the database; 0 if no value visible to the transaction has a stamp
 	now        int64           // its beginning, in milliseconds since 1970; 0 without a stamp
@@ -69,8 +69,8 @@ func (tx *Tx) note(err error) error {
 }
 
 // Err returns the first error of the media or the system that the transaction met. View, Update and Commit return
-// it if nothing else fails. An iteration that begins or goes on after the transaction has ended sets it to
-// ErrTxDone if it was nil.
+// it if nothing else fails. An iteration that begins or continues after the transaction has ended sets the error
+// to ErrTxDone if it was nil.
 func (tx *Tx) Err() error { return tx.err }
 
 func (tx *Tx) canRead(key []byte) error {
@@ -146,13 +146,13 @@ func getGuarded(tx *Tx, key []byte) (value []byte, err error) {
 	return value, nil
 }
 
-// again reports whether a failed read may be tried again. It may beside a writer, while the transaction has
-// returned nothing, if the snapshot could be replaced by a newer one.
+// again reports whether a failed read may be tried again: only beside a writer, only while the transaction
+// has returned nothing, and only if again could replace the snapshot by a newer one.
 func (tx *Tx) again(err error) bool {
 	if tx.answered || !tx.inner.Renew(err) {
 		return false
 	}
-	if mvcc.KeyspacesOf(tx.inner) && !tx.spaced && !tx.space.all { // otherwise findSpaces is the caller
+	if mvcc.KeyspacesOf(tx.inner) && !tx.spaced && !tx.space.all { // if spaced or all is set, findSpaces is the caller or has run
 		findSpaces(tx)
 		findStamp(tx)
 	}
@@ -205,8 +205,9 @@ func (tx *Tx) Insert(key, value []byte) error {
 	return tx.note(putValue(tx, key, value))
 }
 
-// Delete removes key; an absent key is no error. On a full file, a transaction that deletes thousands of keys all over
-// the tree may find no room for the pages that it changes: ErrFull. Fewer in a transaction, or a range, find it.
+// Delete removes key; an absent key is no error. On a full file, a transaction that deletes thousands of keys from all
+// parts of the tree may find no room for the pages that it changes, and gets ErrFull. A transaction with fewer
+// deletes, or with a DeleteRange, finds room.
 func (tx *Tx) Delete(key []byte) error {
 	if err := tx.canWrite(key, nil); err != nil {
 		return err
@@ -221,14 +222,15 @@ func (tx *Tx) Delete(key []byte) error {
 // A range of up to 4,096 records is deleted key by key, from the transaction's snapshot; an error in between leaves
 // a part of them deleted in the transaction. A larger range, or one for which a full file has no room, takes the
 // same memory and the same few bytes of log for any number of records: the commit cuts whole subtrees out of the
-// tree. Other commits wait meanwhile, as for any large commit. The cut reads each page between the two ends once,
-// to count its records and to find values that lie elsewhere; so do DeleteRange itself, and Len within the
-// transaction. A flush of all dirty pages follows. So one call can empty a full file. The first such range of a
-// file writes a checkpoint, after which programs that do not know such ranges refuse the file.
+// tree. Other commits wait during the cut, as for any large commit. The cut reads each page between the two ends
+// once, to count its records and to find values that are stored outside of the leaves; DeleteRange itself, and Len
+// within the transaction, also read these pages. A flush of all dirty pages follows the cut. So one call can empty
+// a full file. The first such range of a file writes a checkpoint, after which programs that do not know such
+// ranges refuse the file.
 //
-// DeleteRange conflicts as a range: the transaction gets ErrConflict if another one put or deleted something in the
-// range since its snapshot; and another one that puts something there, from a snapshot before this commit, gets
-// ErrConflict itself.
+// DeleteRange conflicts as a range: the transaction gets ErrConflict if another one put or deleted a record in the
+// range since its snapshot. A transaction that puts a record there, and whose snapshot is older than this commit,
+// gets ErrConflict itself.
 func (tx *Tx) DeleteRange(from, to []byte) (err error) {
 	if err := cmp.Or(checkSizes(from, nil), checkSizes(to, nil)); err != nil {
 		return err
@@ -237,7 +239,8 @@ func (tx *Tx) DeleteRange(from, to []byte) (err error) {
 	return err
 }
 
-// deletePart is DeleteRange of about the first most records, and reports whether there are more.
+// deletePart deletes about the first most records of the range, and reports whether the range
+// has more.
 func (tx *Tx) deletePart(from, to []byte, most int64) (more bool, err error) {
 	if err := tx.canWrite(nil, nil); err != nil {
 		return false, err
@@ -279,8 +282,8 @@ func countStored(tx *Tx) (int64, error) {
 }
 
 // Len returns the number of records of the keyspace that the transaction sees. Without keyspaces it returns a
-// number that is maintained. In a database with keyspaces it reads the pages of the keyspace, or for the default
-// keyspace those of all others: about a thousand pages in a millisecond.
+// counter that the tree maintains, in constant time. In a database with keyspaces it reads the pages of the
+// keyspace, or for the default keyspace those of all others: about a thousand pages in a millisecond.
 func (tx *Tx) Len() (n int64, err error) {
 	if tx.done {
 		return 0, ErrTxDone

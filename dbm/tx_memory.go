@@ -3,12 +3,13 @@ package dbm
 import "flashdbm/mvcc"
 
 // Transactions of Update reuse the memory of transactions that have ended, as those of package mvcc do (see
-// mvcc/attempt.go). What costs time is not to allocate, but memory that is in no cache: with a state of its own for
-// each transaction, 176 bytes, an Update of one record takes a third longer than with the 24 bytes of a txHandle.
+// mvcc/attempt.go). The cost of new memory is not the allocation, but that it is in no processor cache: with a
+// newly allocated state of 176 bytes for each transaction, an Update of one record takes a third longer than with
+// the 24 bytes of a txHandle.
 //
-// The user may keep a Tx after the transaction has ended, a copy of it, or what was made from it: the Tx of a
-// keyspace, a cursor, an iterator, a reader of a value. All of them reach the state only through the link of their
-// transaction, which no other transaction ever gets.
+// After the transaction has ended, the user may still hold its Tx, a copy of it, or a value made from it: the Tx
+// of a keyspace, a cursor, an iterator, a reader of a value. All of them reach the state only through the link of
+// their transaction, which no other transaction ever gets.
 //
 // Invariants:
 //
@@ -36,7 +37,8 @@ type txMemory struct {
 	fresh  []txHandle  // not used yet
 }
 
-// freshHandles are allocated at once. A Tx that the user keeps keeps all of them in memory.
+// freshHandles is how many handles are allocated at once. A Tx that the user keeps holds
+// all of them in memory.
 const freshHandles = 16
 
 func newTx(db *DB, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
@@ -67,7 +69,8 @@ func updateTx(db *DB, inner *mvcc.Tx, o TxOptions) *Tx {
 	return h.begin(&m.shared, db, inner, o, true)
 }
 
-// begin makes h the handle of a transaction with the state s, which is as if new.
+// begin makes h the handle of a transaction with the state s, which must be as if
+// new.
 func (h *txHandle) begin(s *txShared, db *DB, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
 	s.inner, s.db, s.readOnly, s.managed, s.aging = inner, db, o.ReadOnly, managed, inner.Aging()
 	h.link.txShared = s
@@ -80,7 +83,7 @@ func (h *txHandle) begin(s *txShared, db *DB, inner *mvcc.Tx, o TxOptions, manag
 	return tx
 }
 
-// cut takes the state of a transaction that has ended away from everything that the user may have kept. It leaves
+// cut detaches the state of a transaction that has ended from everything that the user may still hold, and leaves
 // the state as if new.
 func (l *txLink) cut() {
 	s := l.txShared

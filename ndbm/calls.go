@@ -11,8 +11,9 @@ import (
 	"flashdbm/mvcc"
 )
 
-// A call copies what it finds into reply, memory of the caller, if there is room, and returns the length in any
-// case. If there is no room, reply stays unchanged, because it may hold the key, which the caller then needs again.
+// A call copies its result into reply, memory of the caller, if the result fits, and returns the length of the
+// result in any case. If it does not fit, reply stays unchanged: reply may hold the key, which the caller needs for
+// the next try.
 
 func replyWith(reply, found []byte) int {
 	if len(found) <= len(reply) {

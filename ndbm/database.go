@@ -19,9 +19,10 @@ import (
 
 // A database is an open .pag file. Any threads may call it at once.
 //
-// Two processes may have the file open for writing and take turns. So the lock is not held for as long as the
-// database is open, but from a call that finds it free until another process asks for it, or until there was no
-// call for a while. Then the engine is closed, and the next call opens it again.
+// Several processes may have the file open for writing and take turns. So a process does not hold the lock for
+// as long as it has the database open. A call that finds the lock free takes it. The process releases the lock
+// when another process asks for it, or when there was no call for a while. The engine is then closed, and the
+// next call opens it again.
 //
 //	shut --- a call gets the lock, opens the engine ---> running
 //	running --- watch: asked, or idle; waits for the calls under way, closes the engine, unlocks ---> shut
@@ -29,13 +30,14 @@ import (
 // No call is under way when the state changes: every call holds mu for reading, and the state is changed with mu
 // held for writing.
 //
-// A database opened for reading asks nobody. If no process is writing, it holds a lock that readers share, and
-// releases it when a process wants to write. If a process is writing, it follows what that process writes:
+// A database opened for reading never asks for the lock. If no process is writing, the reader holds a lock
+// that readers share, and releases it when a process wants to write. If a process is writing, the reader
+// follows that process's log:
 //
 //	shut --- no lock to be had ---> following --- watch: the lock is free ---> running
 //
-// In the state following, each call checks the file for changes, and every page is copied and verified, so the lock
-// is preferred when it is free.
+// In the state following, each call checks the file for changes, and copies and verifies every page that it reads.
+// That is slower, so the reader takes the lock when it is free.
 type database struct {
 	lock    fileLock
 	file    vfs.File // stays open while shut
@@ -51,19 +53,19 @@ type database struct {
 	closed bool             // guarded by mu
 
 	calls  atomic.Uint64 // number of calls, so that the watch sees whether the database is in use
-	wanted atomic.Int32  // goroutines that try to own the database; calls that begin let them go first
+	wanted atomic.Int32  // number of goroutines that try to own the database; new calls let them go first
 	keys   keys          // form of the keys in the engine's file; guarded by mu
-	shown  shown         // what the front library reads without a call; guarded by mu
-	kept   *atomic.Bool  // true: the engine's mapping must stay, as a reader may use it for ever; guarded by mu
+	shown  shown         // the tree that the front library reads without a call; guarded by mu
+	kept   *atomic.Bool  // true: the engine's mapping must stay, because a reader may use it for ever; guarded by mu
 }
 
 const (
 	askedEvery = 4 * time.Millisecond   // how often the holder of the lock looks whether another process asks for it
 	idleAfter  = time.Second            // see database.idle
 	unlockedIn = 100 * time.Millisecond // how often a follower looks whether the lock is free
-	leftAfter  = 5 * time.Second        // a call that is still under way this long after close was called counts as one that never ends
+	leftAfter  = 5 * time.Second        // a call that is still running this long after close was called is assumed never to end
 	tryEvery   = 100 * time.Microsecond // how often a goroutine that tries to own the database tries again
-	letOwn     = 20                     // and for how many such tries a call that begins waits for it
+	letOwn     = 20                     // for how many such tries a new call waits for that goroutine
 	letOthers  = 3 * time.Millisecond   // how long a process that was asked for the lock does not take it again; waiting processes try every millisecond
 )
 
@@ -133,7 +135,7 @@ func (d *database) enter() error {
 }
 
 // read calls fn, within a call, with an engine that shows the present content of the file, and the form of its
-// keys. If a writer was too fast for it, fn is called again.
+// keys. If the writer reused a page that fn was reading, fn is called again.
 func (d *database) read(fn func(*mvcc.Engine, keys) error) error {
 	if d.engine != nil {
 		return fn(d.engine, d.keys)
@@ -160,9 +162,9 @@ func (d *database) disown() {
 }
 
 // tryOwn is own for callers that must not wait for ever. errLeft: a call never ends, because a signal handler of
-// the program has left it by longjmp; then mu is held for reading for ever. A goroutine that waits in Lock would
-// keep all others out. So tryOwn polls, and calls that begin wait a little for it, because otherwise overlapping
-// calls could keep it from ever owning mu.
+// the program has left it by longjmp; mu is then held for reading for ever. A goroutine that waits in Lock would
+// block all later readers, so tryOwn polls instead. New calls wait a little while a goroutine polls; otherwise
+// overlapping calls could keep it from ever owning mu.
 func (d *database) tryOwn() error {
 	if err := d.try(d.mu.TryLock); err != nil {
 		return err
@@ -179,7 +181,7 @@ func (d *database) try(lock func() bool) error {
 	defer d.wanted.Add(-1)
 	since := time.Now()
 	for !lock() {
-		if d.owned.Load() { // the owner opens or closes the engine, which ends
+		if d.owned.Load() { // the owner opens or closes the engine, which takes a bounded time
 			since = time.Now()
 		} else if time.Since(since) > leftAfter {
 			return errLeft
@@ -189,7 +191,8 @@ func (d *database) try(lock func() bool) error {
 	return nil
 }
 
-// start opens the engine, or follows the writer, if neither is done yet.
+// start opens the engine or follows the writer, unless the database is running
+// or following already.
 func (d *database) start() error {
 	d.own()
 	defer d.disown()
@@ -302,8 +305,8 @@ func (d *database) shut() error {
 	return err
 }
 
-// show shows the front library the tree, if the tree has exactly the keys of ndbm. mu is held for writing, and the
-// engine runs.
+// show lets the front library read the tree directly, if the tree has exactly the keys of ndbm. mu is held for
+// writing, and the engine runs.
 func (d *database) show() {
 	if !d.keys.shifted {
 		d.shown.show(d.engine)
@@ -313,8 +316,8 @@ func (d *database) show() {
 func (d *database) shownLate() bool { return !d.keys.shifted && d.shown.due(d.engine) }
 
 // used returns the number of calls so far. If the tree could not be shown at open, because there was much to redo,
-// used shows it as soon as it can. ok is false if the database was shut meanwhile: then the memory of the front
-// library may be gone.
+// used shows it as soon as possible. ok is false if the database was shut in the meantime: the memory of the front
+// library may then be gone.
 func (d *database) used(quit chan struct{}) (calls uint64, ok bool) {
 	d.mu.RLock()
 	late := false
@@ -358,8 +361,8 @@ func (d *database) watch(quit chan struct{}) {
 		} else if d.tryOwn() != nil {
 			continue
 		}
-		if d.quit == quit { // not shut, or shut and opened again, meanwhile
-			d.shut() // what it cannot write now is in the log, and the next process to open the file finds it there
+		if d.quit == quit { // the database was not shut, or shut and opened again, in the meantime
+			d.shut() // an error is no loss: all commits are in the log, where the next process to open the file finds them
 			if asked {
 				d.gave = time.Now()
 			}
@@ -369,7 +372,7 @@ func (d *database) watch(quit chan struct{}) {
 	}
 }
 
-// truncate removes every record, and all else from the file.
+// truncate removes every record and everything else from the file.
 func (d *database) truncate() error {
 	if err := d.tryOwn(); err != nil {
 		return err
@@ -395,7 +398,7 @@ func (d *database) sync() error {
 		return err
 	}
 	defer d.mu.RUnlock()
-	if d.engine == nil || d.options.Store.ReadOnly { // it was synced when the lock was released
+	if d.engine == nil || d.options.Store.ReadOnly { // the file was synced when the lock was released
 		return nil
 	}
 	return d.engine.Sync()
@@ -455,8 +458,8 @@ type keptFile struct {
 	kept *atomic.Bool // see database.kept; nil: nothing is mapped
 }
 
-// Map excludes the mapping from forked children. There it would keep the file description open, and with it the
-// lock, after this process has released both.
+// Map excludes the mapping from forked children. In a child the mapping would keep the file description open,
+// and with it the lock, after this process has released both.
 func (f keptFile) Map(off, n int64) ([]byte, error) {
 	b, err := f.File.Map(off, n)
 	if err != nil {

@@ -9,8 +9,8 @@
 //	           package mvcc
 //
 // Go's runtime does not work in the child of a fork, because its threads do not exist there. So this library keeps
-// nothing that a child needs; the front library gives the child's copy of it the descriptors anew. docs/ndbm.md
-// explains the whole.
+// no state that a child needs: in the child the front library loads another copy of this library and passes the
+// descriptors to it. docs/ndbm.md explains the whole.
 //
 // A database is one file, the .pag of a pair. Its descriptor is passed to open and stays open until the last handle
 // of the process is closed, even while the lock is released: closing any descriptor of a file drops all locks that

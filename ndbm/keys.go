@@ -11,8 +11,9 @@ import (
 	"flashdbm/mvcc"
 )
 
-// keys tells how the keys of ndbm's records are stored in the tree. Zero value: as the results of storedKey. In a
-// file with keyspaces (of package dbm) they are shifted, in the default keyspace; ndbm does not see the others.
+// keys says how the keys of ndbm's records are stored in the tree. Zero value: as storedKey returns them. In a
+// file with keyspaces (of package dbm) they are shifted into the default keyspace; ndbm does not see the other
+// keyspaces.
 type keys struct{ shifted bool }
 
 // errExpires: records of the file may expire, so a value may have a time before it, which ndbm does not know.
@@ -43,7 +44,7 @@ func (k keys) in(stored []byte) []byte {
 	return keyspace.In(nil, stored)
 }
 
-// out returns the stored key for a key in the tree; ok is false if the key lies behind all keys of ndbm.
+// out returns the stored key for a key in the tree; ok is false if the key lies after all keys of ndbm.
 func (k keys) out(key []byte) (stored []byte, ok bool) {
 	if !k.shifted {
 		return key, true

@@ -62,7 +62,7 @@ func (l *fileLock) try() error {
 // release releases the lock.
 func (l *fileLock) release() error { return l.set(vfs.LockOffset, unix.F_UNLCK) }
 
-// withdraw takes the request for the lock back.
+// withdraw withdraws the request for the lock.
 func (l *fileLock) withdraw() {
 	if l.asking {
 		l.set(askOffset, unix.F_UNLCK)

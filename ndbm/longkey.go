@@ -12,8 +12,8 @@ import (
 )
 
 // The engine's keys have at most 65,536 bytes; those of a DBM may be longer. A key of less than 65,536 bytes is
-// stored as it is. A longer one is stored under its first 65,504 bytes followed by its SHA-256. Together these have
-// 65,536 bytes, which no other stored key has. The rest of the key is stored before the value:
+// stored as it is. A longer one is stored under its first 65,504 bytes followed by its SHA-256. Together these are
+// 65,536 bytes, a length that no other stored key has. The rest of the key is stored before the value:
 //
 //	stored key    first 65,504 bytes | SHA-256 of the whole key
 //	stored value  8: n, little-endian | n bytes: the key from byte 65,504 on | the value

@@ -12,9 +12,9 @@ import (
 	"flashdbm/mvcc"
 )
 
-// still is memory of the front library in which the engine shows it a tree that nobody changes. front/still.h has
-// the rules and the C structure. The engine calls show and hide alternately, with the database's mu held for
-// writing.
+// still is memory of the front library through which the engine shows it a tree that is not changing.
+// front/still.h has the rules and the C structure. The engine calls show and hide alternately, with the
+// database's mu held for writing.
 type still struct {
 	entered atomic.Uint64 // number of readers that have entered, and stillHidden
 	left    atomic.Uint64 // number of readers that have left
@@ -38,15 +38,15 @@ type shown struct {
 	still  *still
 	wait   time.Duration  // how long hide waits for readers to leave
 	pinned runtime.Pinner // Go memory that is shown
-	tried  bool           // show was tried since the tree was hidden last
+	tried  bool           // show was tried since the tree was last hidden
 	open   bool           // the tree is shown
 }
 
-// goneAfter is how long hide waits for readers. A reader takes microseconds; one that takes longer than this is
-// taken for one that never leaves.
+// goneAfter is how long hide waits for readers. A reader takes microseconds; a reader that takes longer than
+// this is assumed never to leave.
 const goneAfter = time.Second
 
-// abandoned keeps the memory that was shown to readers which never left.
+// abandoned keeps the memory shown to readers that never left.
 var abandoned struct {
 	sync.Mutex
 	pinned []runtime.Pinner

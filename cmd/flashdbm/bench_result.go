@@ -57,7 +57,7 @@ const (
 	benchInstant  = 20 * time.Microsecond // a sync that takes less did not wait for a medium
 	benchSlowDisk = 4 * time.Millisecond  // a rotating disk, or one behind a network, takes this long or longer
 	benchUneasy   = 20                    // the p99 of a quiet device is below this many times its median
-	benchFair     = 0.7                   // one durable writer reaches at least this share of the bare disk, unless something was in its way
+	benchFair     = 0.7                   // one durable writer reaches at least this share of the bare disk's rate, unless other work disturbed it
 )
 
 // advise says what the figures mean for a user of this disk.

@@ -16,7 +16,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The work of bench. The records are those of the benchmark in bench/, so that figures can be compared.
+// The parameters of bench. The records are like those of the benchmark in bench/, so that figures can
+// be compared.
 const (
 	benchSteps      = 6 // of equal length
 	benchPage       = 4096
@@ -69,8 +70,9 @@ func (b *benchRun) run() error {
 	return errors.Join(err, db.Close())
 }
 
-// measure lets goroutines call fn until the step is over, each at least once, and appends the figure. fn gets the
-// numbers of the goroutine and of its call. Each call counts as each operations.
+// measure starts goroutines that call fn until the step is over, each at least once, and appends the figure. The
+// arguments of fn are the number of the goroutine and the number of the call. A call counts as the given number
+// of operations (each).
 func (b *benchRun) measure(f benchFigure, goroutines int, each int64, timed bool, fn func(rng *rand.Rand, worker, call int) error) error {
 	var mu sync.Mutex // guards all and first, and f.Count
 	var all []time.Duration
@@ -164,7 +166,8 @@ func (b *benchRun) bareDisk() (err error) {
 	})
 }
 
-// benchKey returns the key of record n. The keys of ascending numbers are in no order.
+// benchKey returns the key of record n. The multiplication scatters the keys of
+// consecutive numbers over all keys.
 func benchKey(n uint64) []byte {
 	key := make([]byte, 16)
 	binary.BigEndian.PutUint64(key, n*0x9e3779b97f4a7c15)

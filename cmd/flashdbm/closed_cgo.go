@@ -10,7 +10,7 @@ static int closed;
 
 // Go opens /dev/null in place of a standard stream that is closed, before any
 // of its code runs, so that no file of the program takes that descriptor. Output
-// would be lost without a word. This runs before Go does.
+// would be lost without an error. This function runs before Go does.
 __attribute__((constructor)) static void look(void) {
 	for (int fd = 0; fd < 3; fd++)
 		if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)

@@ -18,8 +18,8 @@ func completeDatabase(_ *cobra.Command, args []string, _ string) ([]cobra.Comple
 }
 
 // completeKey completes a database path and then up to maxKeys keys of it.
-// Keys that a shell would have to escape are left out. Whatever goes wrong, a
-// locked database for example, means no suggestions.
+// Keys that a shell would have to escape are left out. After any error, for
+// example of a locked database, there are no suggestions.
 func (p *program) completeKey(n *notation, maxKeys int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {

@@ -62,7 +62,7 @@ func (d *demo) kill(ctx context.Context) error {
 }
 
 // inspectRound opens the database after the kill of round len(*found), compares its content with acknowledged, and
-// appends what it found. It returns the longest open time so far.
+// appends the transactions found to *found. It returns the longest open time so far.
 func (d *demo) inspectRound(ctx context.Context, row *demoRow, found *[]streamCounts, acknowledged streamCounts) (longest time.Duration, err error) {
 	this := demoRow{}
 	db, err := d.open(&this)
@@ -99,7 +99,8 @@ func (d *demo) inspectRound(ctx context.Context, row *demoRow, found *[]streamCo
 	return max(row.OpenTime, this.OpenTime), nil
 }
 
-// proveRound compares what the last round left with what was acknowledged.
+// proveRound compares the transactions that the last round left with those that
+// were acknowledged.
 func proveRound(tx *dbm.Tx, round int, acknowledged, found streamCounts) error {
 	for stream := range writerStreams {
 		have, told := found[stream], acknowledged[stream]
@@ -189,7 +190,7 @@ func (d *demo) runChild(ctx context.Context, round int) (acknowledged streamCoun
 }
 
 // killAmid reads acknowledgements to the end of the pipe. After enough of them it kills the process at a random
-// time. What is in the pipe then counts: it was written before the process died.
+// time. Acknowledgements that are then in the pipe count: they were written before the process died.
 func (d *demo) killAmid(process *os.Process, pipe io.Reader, acknowledged *streamCounts) (killed bool, err error) {
 	var killer *time.Timer
 	dead := make(chan error, 1) // the result of the kill

@@ -73,8 +73,8 @@ func sourceFiles(root string) ([]sourceFile, error) {
 	return files, nil
 }
 
-// kindOf returns the type of entry, or of what it links to. A link to nothing has the type of a link, and callers
-// skip it.
+// kindOf returns the type of entry; for a link, the type of its target. A link without a target has the type of a
+// link, and callers skip it.
 func kindOf(path string, entry fs.DirEntry) (fs.FileMode, error) {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.Type(), nil

@@ -102,7 +102,7 @@ func (d *demo) verifyFiles(ctx context.Context, tx *dbm.Tx, row *demoRow, files 
 	return nil
 }
 
-// verifyFile compares one stored value with its file, read anew.
+// verifyFile reads the file again and compares it with the stored value.
 func verifyFile(tx *dbm.Tx, row *demoRow, file sourceFile) error {
 	key := []byte(filePrefix + file.key)
 	stored, err := tx.Get(key)

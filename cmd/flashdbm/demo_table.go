@@ -42,7 +42,8 @@ func (row *demoRow) add(key, value []byte) {
 const phaseColumns = len("verify again")
 
 func printDemoTable(out io.Writer, rows []demoRow) error {
-	// All numbers to the right. The names are padded, so they stay to the left.
+	// All numbers are aligned to the right. The names are padded, so they stay
+	// to the left.
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\n%-*s\t", phaseColumns, "phase")
 	fmt.Fprintln(w, "records\tbytes\ttime\tcommits\tsyncs\tpages/commit\tfile size\topen time\t")

@@ -16,7 +16,7 @@ import (
 const (
 	transferWriters = 8
 	transferReaders = 4
-	accounts        = 16 // few, so that writers meet
+	accounts        = 16 // few, so that writers conflict
 	openingBalance  = 1000
 	accountPrefix   = "account/"
 )
@@ -60,7 +60,7 @@ type bank struct {
 	db *dbm.DB
 
 	mu        sync.Mutex    // guards the fields below
-	expected  map[int]int64 // account -> what acknowledged transfers added to it
+	expected  map[int]int64 // account -> sum of the acknowledged transfers
 	snapshots int64         // read
 }
 
@@ -99,9 +99,9 @@ func (b *bank) write(ctx context.Context, writer uint64, transfers int) error {
 		from := random.IntN(accounts)
 		to := (from + 1 + random.IntN(accounts-1)) % accounts
 		wanted := 1 + random.Int64N(openingBalance/10)
-		var amount int64 // of the run of the function that was committed
+		var amount int64 // set by the last run of the function, which is the one that was committed
 		err := error(dbm.ErrConflict)
-		for errors.Is(err, dbm.ErrConflict) { // on a slow device the others may win many times
+		for errors.Is(err, dbm.ErrConflict) { // on a slow device the other writers may commit first many times
 			err = b.db.UpdateContext(ctx, dbm.TxOptions{}, func(tx *dbm.Tx) (err error) {
 				amount, err = move(tx, from, to, wanted)
 				return err

@@ -19,7 +19,7 @@ import (
 const demoWriterName = "demo-writer"
 
 // writerStreams is how many goroutines of the child commit concurrently. Each runs a stream of transactions
-// numbered from 1, and begins the next when the last one was acknowledged.
+// numbered from 1, and begins a transaction when the previous one was acknowledged.
 const writerStreams = 4
 
 // newDemoWriterCommand returns the child of demo. It commits durable transactions for ever, and acknowledges each
@@ -67,7 +67,7 @@ func writeUntilKilled(ctx context.Context, db *dbm.DB, round int, acknowledgemen
 	return context.Cause(ctx)
 }
 
-// killTransaction is one transaction of a stream of a child. What it writes follows from its numbers, so a reader
+// killTransaction is one transaction of a stream of a child. Its numbers determine what it writes, so a reader
 // can tell whether it is complete:
 //
 //	kill/<round>/<stream>/<number>/<i>  a value of its own, for each i < parts
@@ -93,7 +93,7 @@ func (t killTransaction) write(tx *dbm.Tx) error {
 // parts is the number of records that belong to the transaction alone.
 func (t killTransaction) parts() int { return 3 + t.number%6 }
 
-// prefix is what the keys of those records begin with.
+// prefix is the common prefix of the keys of those records.
 func (t killTransaction) prefix() []byte {
 	return fmt.Appendf(nil, "%s%03d/%d/%08d/", killPrefix, t.round, t.stream, t.number)
 }

@@ -102,8 +102,8 @@ func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printabl
 	}); err != nil {
 		return err
 	}
-	// The end mark vouches for everything before it, so it must not follow an iteration that ended early by an
-	// error.
+	// The end mark says that everything before it is complete, so it must not follow an iteration that an
+	// error ended early.
 	return dump.end()
 }
 

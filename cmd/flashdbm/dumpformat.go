@@ -22,8 +22,8 @@ package main
 //	DATA=END
 //
 // A file may hold several such dumps in a row, one for each named database,
-// and a database may hold several values for a key; a flashdbm database can
-// take neither.
+// and a database may hold several values for a key. A flashdbm database has no
+// place for several values of a key.
 const (
 	dumpVersionLine = "VERSION=3"
 	dumpHeaderEnd   = "HEADER=END"
@@ -33,7 +33,7 @@ const (
 	dumpFormatPrint = "print"
 )
 
-// Limits that keep a hostile dump from taking memory without end.
+// Limits on the memory that a hostile dump can make the program allocate.
 const (
 	maxKeyBytes        = 64 << 10
 	maxDumpHeaderLines = 100

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// dumpHeader is the part of a dump's header that matters here. Settings of the program that wrote it, such as page
-// and map sizes, do not.
+// dumpHeader is the part of a dump's header that load uses. It ignores settings of the program that wrote the
+// dump, such as page and map sizes.
 type dumpHeader struct {
 	print    bool   // format=print; else format=bytevalue
 	lmdb     bool   // written by mdb_dump

@@ -4,7 +4,7 @@ import "fmt"
 
 // itemDecoder decodes one item of a dump that arrives in pieces. A piece may end in the middle of an escape.
 type itemDecoder struct {
-	header *dumpHeader // tells the form of the item
+	header *dumpHeader // says in which form the item is
 	state  itemState   // what the next character is part of
 	high   byte        // the upper half of the byte, in stateLow
 }

@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// dumpReader reads the database of a dump, or several if that is set, record by record.
+// dumpReader reads the database of a dump, or all databases if several is set, record
+// by record.
 //
-// However long the lines of a dump are, it holds only the current key, the one before it, heldBytes of the value
-// and inputBufferBytes: it decodes an item while reading it, and gives up at the item's limit.
+// However long the lines of a dump are, a dumpReader holds only the current key, the previous key, heldBytes of
+// the value and a buffer of inputBufferBytes: it decodes an item while reading it, and returns an error at the
+// item's limit.
 type dumpReader struct {
 	in     *bufio.Reader
 	header dumpHeader
@@ -31,7 +33,7 @@ type dumpReader struct {
 
 	end error // result of next once the end mark was read
 
-	several bool // dumps that follow are read, too, each with a header of its own
+	several bool // the dumps that follow are read, too; each has its own header
 }
 
 const inputBufferBytes = 1 << 16
@@ -117,7 +119,7 @@ func (d *dumpReader) readHeader() error {
 	return d.readSettings()
 }
 
-// readSettings reads the lines of a header behind the first.
+// readSettings reads the lines of a header after the first.
 func (d *dumpReader) readSettings() error {
 	formatSeen := false
 	for range maxDumpHeaderLines {
@@ -183,9 +185,10 @@ func (d *dumpReader) text() (string, error) {
 	return string(line), nil
 }
 
-// item appends the item of the next line to dst, heldBytes of it and a piece at
-// the most, and then leaves it open. what and limit, in bytes, are
-// for the item. It returns errDataEnd at the end mark.
+// item appends the item of the next line to dst. Of a longer item it appends at
+// most heldBytes and a piece, and leaves the item open. what is the name of the
+// item for messages, limit its greatest length in bytes. item returns
+// errDataEnd at the end mark.
 func (d *dumpReader) item(dst []byte, what string, limit int64) ([]byte, error) {
 	first, err := d.in.Peek(1)
 	if err == io.EOF {
@@ -211,8 +214,8 @@ func (d *dumpReader) item(dst []byte, what string, limit int64) ([]byte, error) 
 	return dst, nil
 }
 
-// more decodes the next piece of the item onto dst. After an error the item is
-// over.
+// more decodes the next piece of the item and appends it to dst. After an error
+// the item is no longer open.
 func (d *dumpReader) more(dst []byte, what string, limit int64) ([]byte, error) {
 	chunk, err := d.in.ReadSlice('\n')
 	if err != nil && err != bufio.ErrBufferFull {
@@ -239,8 +242,8 @@ func (d *dumpReader) more(dst []byte, what string, limit int64) ([]byte, error) 
 	return dst, nil
 }
 
-// endMark reads a line that does not begin as an item does. It returns
-// errDataEnd if it is the end mark.
+// endMark reads a line that does not begin like an item. It returns errDataEnd
+// if it is the end mark.
 func (d *dumpReader) endMark() error {
 	line, err := d.text()
 	if err != nil {

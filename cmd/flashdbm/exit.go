@@ -34,12 +34,13 @@ type notFoundError struct{ message string }
 
 func (e *notFoundError) Error() string { return e.message }
 
-// finish tells the user about err of cmd, if any, in one line on standard
-// error, and returns the exit code.
+// finish prints the error of cmd, if any, in one line on standard error, and
+// returns the exit code.
 func (p *program) finish(cmd *cobra.Command, err error) int {
 	name := cmd.Root().Name()
 	var usage *usageError
-	// Not errors.As: joined with another error, for example of Close, "not found" is not the answer.
+	// A type assertion and not errors.As: if "not found" is joined with another error, for example
+	// of Close, the result is that error.
 	absent, isAbsent := err.(*notFoundError)
 	switch {
 	case err == nil:

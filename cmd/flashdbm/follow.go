@@ -115,8 +115,8 @@ func followToNow(ctx context.Context, source *dbm.DB, token dbm.Token, apply fun
 	})
 }
 
-// untilKept calls fn again if the writer, which does not wait for it, has overwritten what fn reads. A later try
-// may be fast enough.
+// untilKept calls fn again if the writer, which does not wait for readers, has reused pages that fn was reading.
+// A later try may be fast enough.
 func untilKept(ctx context.Context, fn func() error) error {
 	for try := 1; ; try++ {
 		err := fn()
@@ -128,8 +128,8 @@ func untilKept(ctx context.Context, fn func() error) error {
 
 const followTries = 100
 
-// startStandby returns the token of a standby, and creates the standby if there is none: under another name, which
-// becomes its own once its token is written. So a standby always has a token, and a file without one is no standby.
+// startStandby returns the token of a standby. If there is no standby, it creates one under a temporary name,
+// writes its token, and then renames it. So a standby always has a token, and a file without a token is no standby.
 func startStandby(ctx context.Context, source *dbm.DB, standby string) (token dbm.Token, err error) {
 	if _, err := os.Lstat(standby); err == nil {
 		text, err := os.ReadFile(positionFile(standby))
@@ -190,11 +190,11 @@ func renameSynced(from, to string) error {
 		return nil
 	}
 	defer d.Close()
-	_ = d.Sync() // some systems have no such call; a token that is older than the standby does no harm
+	_ = d.Sync() // some systems cannot sync a directory; a token that is older than the standby does no harm
 	return nil
 }
 
-// promote removes the token of a standby that nobody is following.
+// promote removes the token of a standby, which no follow may be updating.
 func promote(p *program, standby string) error {
 	if _, err := os.Stat(positionFile(standby)); err != nil {
 		return fmt.Errorf("%s is no standby: it has no %s", standby, positionFile(standby))

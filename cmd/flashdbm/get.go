@@ -89,7 +89,7 @@ func (get *getCommand) print(p *program, w *bufio.Writer, key []byte, expires ti
 	})
 }
 
-// printForPerson writes a value to a terminal. Bytes of the value must not control the terminal.
+// printForPerson writes a value to a terminal. It escapes bytes that would control the terminal.
 func printForPerson(w *bufio.Writer, open openValue) error {
 	return withForm(open, func(r io.Reader, form textForm) error {
 		if !form.harmless {

@@ -17,8 +17,8 @@ import (
 // jsonLines reads records from lines with a JSON object each, as "flashdbm dump --json-lines" and "flashdbm list
 // --values --json" write them: one field for the key and one for the value. A field is "key" or "value" with text,
 // or that name followed by _hex or _base64. A record that expires also has "expires", with the time as in RFC 3339.
-// Empty lines are skipped. Everything else is an error, because it would be lost: another field, a repeated field,
-// text that is not UTF-8 or has half of a surrogate pair (package encoding/json would replace these characters).
+// Empty lines are skipped. Anything else would be lost, and is an error: another field, a repeated field, text that
+// is not UTF-8 or has half of a surrogate pair (package encoding/json would replace these characters).
 type jsonLines struct {
 	in   *bufio.Reader
 	line int // number of the last line read, from 1
@@ -57,7 +57,8 @@ func (j *jsonLines) next() (key, value []byte, err error) {
 	}
 }
 
-// until returns when the last record expires; the zero time if it does not.
+// until returns the time at which the last record expires; the zero time if it
+// does not expire.
 func (j *jsonLines) until() time.Time { return j.expires }
 
 // long is false: a line is in memory as a whole.

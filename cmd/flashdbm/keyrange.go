@@ -55,7 +55,7 @@ func (b bounds) within(prefix []byte) bounds {
 	return b
 }
 
-// prefixEnd returns the first key behind all keys that begin with prefix, nil if there is none.
+// prefixEnd returns the least key above all keys that begin with prefix, nil if there is none.
 func prefixEnd(prefix []byte) []byte {
 	kept := bytes.TrimRight(prefix, "\xff")
 	if len(kept) == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A load commits after this many records or bytes: enough that the cost of a commit does not matter, and little
-// enough to stay in memory.
+// A load commits after this many records or bytes: many enough that the cost of the commits is small, and few
+// enough that the transaction stays in memory.
 const (
 	loadBatchRecords = 1000
 	loadBatchBytes   = 4 << 20
@@ -68,7 +68,8 @@ type recordReader interface {
 	io.Reader
 }
 
-// open returns a reader of the records in a file. It may refuse the file by its beginning.
+// open returns a reader of the records in a file. It returns an error if the beginning of
+// the file is not that of a dump.
 func (load *loadCommand) open(file io.Reader) (recordReader, error) {
 	if load.jsonLines {
 		return newJSONLines(file), nil
@@ -137,7 +138,7 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 	}
 	loader := &loader{dump: dump, atomic: load.atomic, space: load.spaceFlag}
 	loader.line = p.startProgress("load", formatBytes, total, false)
-	// Nobody learns of a commit before the end, so one sync at the end is enough.
+	// load reports no commit before the end, so one sync at the end is enough.
 	err = p.withDatabase(path, dbm.Options{Durability: dbm.Buffered}, func(db *dbm.DB) error {
 		if load.several {
 			loader.several = dump.(*dumpReader)

@@ -12,8 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// runBulk loads all records in one step. It reads a file as if the file were in key order, and once more from its
-// beginning if it is not. The records of a pipe, which cannot be read twice, are sorted.
+// runBulk loads all records in one step. It first assumes that a file is in key order. If that proves wrong, it
+// reads the file again from its beginning and sorts the records. The records of a pipe, which cannot be read
+// twice, are always sorted.
 func (load *loadCommand) runBulk(p *program, cmd *cobra.Command, path string, file *os.File) error {
 	start, again := int64(0), false
 	total := int64(0)

@@ -15,8 +15,8 @@ import (
 // piece by piece.
 const heldBytes = 1 << 20
 
-// openValue opens a value for reading, each time from its beginning. The form in which text is shown depends on the
-// whole value, so it is read twice.
+// openValue opens a value for reading, each time from its beginning. A long value is read twice, because the form
+// in which it is shown depends on all of its bytes.
 type openValue func() (r io.ReadCloser, size int64, err error)
 
 // pieceBytes is the size of a piece of a long value.
@@ -61,7 +61,7 @@ func wholeCharacters(b []byte) int {
 	return len(b)
 }
 
-// textForm tells the properties of a value: see the functions of these names.
+// textForm has the properties of a value: see the functions of these names.
 type textForm struct {
 	utf8, harmless, plain bool
 	lineEnd               bool // the value ends with a line end

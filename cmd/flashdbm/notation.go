@@ -40,7 +40,7 @@ func (n *notation) parse(what, arg string) ([]byte, error) {
 	return []byte(arg), nil
 }
 
-// format returns b on one line. Text that could be taken for something else is quoted, see quoted.
+// format returns b on one line. Text that would be ambiguous is quoted: see quoted.
 func (n *notation) format(b []byte) string {
 	switch {
 	case n.hex:
@@ -51,8 +51,8 @@ func (n *notation) format(b []byte) string {
 	return quoted(b)
 }
 
-// encoder wraps w so that what is written comes out in the notation, without a line end. Close completes the
-// output, and does not close w.
+// encoder returns a writer that encodes in the notation and writes to w, without a line end. Close completes
+// the output, and does not close w.
 func (n *notation) encoder(w io.Writer) io.WriteCloser {
 	switch {
 	case n.hex:
@@ -67,8 +67,9 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// addTo stores b in a JSON object under a name that tells its form: name for text, otherwise name_hex or
-// name_base64. A JSON string cannot hold bytes that are not UTF-8, so without a flag these become base64.
+// addTo stores b in a JSON object under a name that shows the encoding: name for text, otherwise name_hex
+// or name_base64. A JSON string cannot hold bytes that are not UTF-8, so without a flag these become
+// base64.
 func (n *notation) addTo(object map[string]any, name string, b []byte) {
 	switch {
 	case n.hex:

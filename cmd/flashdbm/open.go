@@ -30,13 +30,13 @@ func (p *program) change(path string, fn func(db *dbm.DB) error) error {
 	return p.withDatabase(path, dbm.Options{}, fn)
 }
 
-// withDatabase opens the database at path, runs fn and closes the database. An error of Close counts, because the
-// last data may not have reached the disk.
+// withDatabase opens the database at path, runs fn and closes the database. An error of Close is returned too,
+// because the last data may not have reached the disk.
 func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB) error) (err error) {
 	if p.beside && !opts.ReadOnly {
 		return usagef("--beside is for commands that only read")
 	}
-	opts.Events = func(dbm.Event) {} // a command's error tells the user enough
+	opts.Events = func(dbm.Event) {} // silent: the command's error is enough for the user
 	db, err := p.open(path, &opts)
 	if err != nil {
 		return explainMissing(path, err)

@@ -37,12 +37,13 @@ const (
 	margin       = 20
 	mapWidth     = pictureWidth - 2*margin
 	mapHeight    = 420 // at the most
-	largestCell  = 40  // a file of few segments
+	largestCell  = 40  // used for a file of few segments
 	smallestCell = 4
 	lineHeight   = 26
 )
 
-// Colours. The hue tells what is in a segment, the depth how much of it is live.
+// Colours. The hue shows the kind of a segment, the depth of the colour how much
+// of the segment is live.
 var (
 	paper     = color.RGBA{255, 255, 255, 255}
 	ink       = color.RGBA{34, 34, 34, 255}

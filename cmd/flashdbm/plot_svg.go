@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// svgCanvas writes elements as they are drawn. A bufio.Writer keeps its first
-// error, which the caller of writeSVG gets from Flush.
+// svgCanvas writes each element when it is drawn. A bufio.Writer keeps its
+// first error, which the caller of writeSVG gets from Flush.
 type svgCanvas struct{ w *bufio.Writer }
 
 func (p *filePicture) writeSVG(w *bufio.Writer) error {

@@ -37,7 +37,7 @@ func startProfile(name string) (stop func(), err error) {
 		return nil, usagef("there is no profile %q; choose one of %v", name, profileNames())
 	}
 	// The profile package ends the process if it cannot create its file, with the exit code that means "not found"
-	// here. So the file is created before.
+	// here. So the file is created here first.
 	file, err := os.Create(mode.file)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 const (
 	progressDelay    = 500 * time.Millisecond // short work shows nothing
 	progressInterval = 200 * time.Millisecond
-	// progressColumns is assumed where the terminal does not tell its width.
+	// progressColumns is assumed if the width of the terminal is unknown.
 	progressColumns = 80
 )
 
@@ -35,8 +35,8 @@ type progress struct {
 }
 
 // startProgress starts to show progress towards total (0: unknown), as counted by Add and formatted by format. It
-// returns nil if standard error is not a terminal, or if writesOutput is set and standard output is a terminal,
-// into whose output the line would mix.
+// returns nil if standard error is not a terminal. It also returns nil if writesOutput is set and standard output
+// is a terminal, because the line would appear amid the output.
 func (p *program) startProgress(label string, format func(int64) string, total int64, writesOutput bool) *progress {
 	if !isTerminal(p.stderr) || writesOutput && isTerminal(p.stdout) {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxValueBytes is the longest value of a database. It bounds what put and load keep of endless input.
+// maxValueBytes is the longest value of a database. It bounds how much of an endless input put and
+// load read.
 const maxValueBytes = 4 << 30
 
 const putHelp = `put stores VALUE under KEY, in place of any value that was there, and creates
@@ -115,7 +116,7 @@ func (put *putCommand) from(p *program, cmd *cobra.Command, path string, key []b
 		if put.ttl > 0 {
 			return fmt.Errorf("a record that expires may have a value of %s on the command line", formatBytes(firstBytes-1))
 		}
-		tx, err := db.Begin(dbm.TxOptions{}) // nobody else writes, so it never conflicts
+		tx, err := db.Begin(dbm.TxOptions{}) // there is no other writer, so it never conflicts
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ type program struct {
 	profile string        // --profile: one of profileModes, or empty
 
 	// running is set when a command's own code starts. An error before that
-	// comes from parsing the command line, so it is the caller's mistake.
+	// comes from parsing the command line, so it is a usage error.
 	running bool
 }
 
@@ -138,7 +138,8 @@ func takes(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// firstError keeps the first error of writing, which cobra ignores.
+// firstError keeps the first error of writing, because cobra ignores such
+// errors.
 type firstError struct {
 	out io.Writer
 	err error

@@ -12,9 +12,9 @@ import (
 // removes its temporary files. SIGHUP comes when the terminal is closed. The first signal also restores the default
 // action: a second one ends a command that is stuck, for example on a pipe that nobody reads.
 //
-// An interrupt that is ignored stays ignored: whoever starts a program in the background of a script wants it to
-// survive the keyboard's interrupt. The same holds for SIGHUP, which nohup ignores. For SIGTERM the runtime does not
-// tell whether it was ignored.
+// An interrupt that is ignored stays ignored: a shell starts background programs of a script so, and they should
+// survive an interrupt from the keyboard. The same holds for SIGHUP, which nohup ignores. Go's runtime does not
+// report whether SIGTERM was ignored.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	var heeded []os.Signal
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
@@ -54,7 +54,7 @@ type waitingReader struct {
 	read   func()
 	pieces chan piece
 	room   []byte
-	piece  // the part of the last piece that was not returned yet
+	piece  // the part of the last piece that Read has not returned yet
 }
 
 type piece struct {

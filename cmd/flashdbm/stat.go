@@ -46,7 +46,7 @@ func newStatCommand(p *program) *cobra.Command {
 				return p.watch(cmd.Context(), args[0], every, asJSON)
 			}
 			return p.inspect(args[0], func(db *dbm.DB) error {
-				if _, err := db.Len(); err != nil { // what Open has left to redo is redone first, so that it is counted
+				if _, err := db.Len(); err != nil { // this finishes the redo that Open has left to the background, so that its records are counted
 					return err
 				}
 				stats := db.Stats()
@@ -68,7 +68,8 @@ func newStatCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// leastWatch is the shortest interval of --watch: each look takes time for each segment, and nobody reads faster.
+// leastWatch is the shortest interval of --watch: each refresh takes time for each segment, and a person does not
+// read faster.
 const leastWatch = 10 * time.Millisecond
 
 const (

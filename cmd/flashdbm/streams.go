@@ -62,7 +62,7 @@ func (p *program) refuseDatabase(database, name string, toStdout bool) error {
 	} else {
 		output, err = os.Stat(name)
 	}
-	if err != nil { // there is no file yet, or creating it will return the error
+	if err != nil { // the file does not exist yet, or its creation will return the error
 		return nil
 	}
 	if input, err := os.Stat(database); err == nil && os.SameFile(input, output) {

@@ -25,8 +25,8 @@ type watched struct {
 	segments []dbm.Segment // the map of the file
 }
 
-// watch shows the database at path once in each interval until the context ends, which is no error: in place on a
-// terminal, otherwise a line each time.
+// watch shows the database at path once in each interval: on a terminal in place, otherwise with a new line each
+// time. It returns nil when the context ends.
 func (p *program) watch(ctx context.Context, path string, interval time.Duration, asJSON bool) error {
 	p.beside = true
 	return p.inspect(path, func(db *dbm.DB) error {
@@ -51,9 +51,9 @@ func (p *program) watch(ctx context.Context, path string, interval time.Duration
 	})
 }
 
-// look reads the present state of the file. The transaction comes first, because it moves on to what the writer has
-// written since. In a file with keyspaces the records are those of all keyspaces, as in stat: Len would count those
-// of the default keyspace only, and read all its pages for that.
+// look reads the present state of the file. The transaction comes first, because its begin reads what the writer
+// has written since. In a file with keyspaces the number of records is that of all keyspaces, as in stat: Len would
+// count only the default keyspace, and read all its pages for that.
 func look(db *dbm.DB) (watched, error) {
 	var records int64
 	spaces := false
