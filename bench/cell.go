@@ -107,7 +107,7 @@ func (c *Cell) Close() error {
 // fillTx is the number of records in a transaction of Fill.
 const fillTx = 1000
 
-// Fill puts records 0 to n-1 in key order, in version 0, without syncing each transaction; then it opens the store anew with o.
+// Fill puts records 0 to n-1 in key order, in version 0, without syncing each transaction; then it opens the store again with o.
 func (c *Cell) Fill(s shape, n int, o OpenOptions) error {
 	if c.engine.Baseline {
 		return c.Open(o)

@@ -92,7 +92,7 @@ func (w *memoryWatch) peak() int64 {
 
 func anonBytes() int64 { return field("/proc/self/status", "RssAnon:") * 1024 }
 
-// field returns the number behind a name in a file of lines, 0 if it is not there.
+// field returns the number after a name in a file of lines, 0 if it is not there.
 func field(path, name string) int64 {
 	f, err := os.Open(path)
 	if err != nil {

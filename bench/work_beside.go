@@ -38,7 +38,7 @@ type company struct {
 	writers, loops int
 }
 
-// companies come in turns. Writers come last: behind them the store has time to settle.
+// companies come in turns. Writers come last: after them the store has time to settle.
 var companies = []company{
 	{"alone", "nobody", 0, 0},
 	{"loops2", "2 loops", 0, 2},

@@ -10,7 +10,7 @@ import (
 )
 
 // Reading: random lookups among a million records of 16+100 bytes by one and by two threads, and scans of all. The database is filled
-// once for each store, in key order, and shared by the rounds; it is opened anew for each cell and read whole once before the clock runs.
+// once for each store, in key order, and shared by the rounds; it is opened again for each cell and read whole once before the clock runs.
 func init() {
 	addWork(&work{
 		Place: 40, Name: "read", Title: "Random lookups among 1 M records of 16+100 bytes, 1 and 2 threads", Disk: true, Raw: true,

@@ -11,7 +11,7 @@ import (
 
 // YCSB's core workloads: records of 1 KB, zipfian requests of skew 0.99, two threads, commits unsynced. The database is loaded once and
 // A, B, C, F, D, E run on it one after the other. D inserts, so E meets the more records the faster D was: 1.3 M where a store did 1.1 M
-// operations a second in D, 640,000 where another one did 440,000. YCSB advises to load the database anew before E; reloaded-E does.
+// operations a second in D, 640,000 where another one did 440,000. YCSB advises to load the database again before E; reloaded-E does.
 func init() {
 	rows := []row{}
 	for _, m := range ycsbMixes {

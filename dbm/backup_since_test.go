@@ -191,7 +191,7 @@ func TestBackupSinceIsSmall(t *testing.T) {
 	}
 }
 
-// TestBackupSinceAfterReopen: the first increment after the database was opened anew is small, also if most of it was in
+// TestBackupSinceAfterReopen: the first increment after the database was opened again is small, also if most of it was in
 // memory only when the backup was taken.
 func TestBackupSinceAfterReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")

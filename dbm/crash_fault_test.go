@@ -94,7 +94,7 @@ func TestCrashFaults(t *testing.T) {
 	}
 }
 
-// TestGrowthFailsTheCommit: a WriteThrough commit fails if the sync of new space does that the commit asks for behind its
+// TestGrowthFailsTheCommit: a WriteThrough commit fails if the sync of new space does that the commit asks for after its
 // own write. That sync may have lost what the commit wrote, and a kill shows it.
 func TestGrowthFailsTheCommit(t *testing.T) {
 	f := faults[0]

@@ -41,7 +41,7 @@
 // are kept. In addition, what the writer has logged since its last flush, at most about its RedoLimit, is in the
 // reader's memory. A reader opened after a sync of the writer has failed cannot know of the failure: it shows what
 // is in the system's cache, until the file is opened for writing again. Each time that happens, the reader loads
-// the file anew, and transactions under way may get ErrSnapshotTooOld.
+// the file again, and transactions under way may get ErrSnapshotTooOld.
 //
 // # Memory
 //
@@ -52,7 +52,7 @@
 // snapshots hold it, the oldest of them gets ErrSnapshotTooOld. In addition to MemoryLimit: write sets may take a
 // quarter of it; commits that wait to be merged into the tree at most half of what exceeds 40 MiB of it (108 MiB by
 // default), all of that while a new file is loaded, or an eighth of a small MemoryLimit; values that no sync has
-// covered an eighth; the keys of commits behind a backup a 16th; and about 8 MiB are fixed. One structure is not bounded: the table that leads to pages that
+// covered an eighth; the keys of commits after a backup a 16th; and about 8 MiB are fixed. One structure is not bounded: the table that leads to pages that
 // have moved takes some 200 bytes for each such page until its parent is rewritten, or twice that, since Go's
 // collector frees memory late. The pages that one merge makes are counted when it has ended, so a load into a new
 // file by transactions can take twice MemoryLimit. At the peak of one, 516 MiB with a limit of 256, the pages took 323,

@@ -217,7 +217,7 @@ func Example_comingFromLMDB() {
 	}
 	// Output:
 	// MDB_KEYEXIST: true
-	// at or behind n: t
+	// at or after n: t
 	// before it: m
 	// last: t is second
 }

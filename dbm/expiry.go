@@ -307,7 +307,7 @@ func timed(tx *Tx, key []byte, at int64, put func(inTree []byte) error) error {
 	return nil
 }
 
-// putStamped puts a value behind the stamp and a time.
+// putStamped puts a value after the stamp and a time.
 func putStamped(tx *Tx, inTree, value []byte, at int64) error {
 	head := tx.stamp.head(make([]byte, 0, stampedBytes+min(len(value), appendInMemory)), at)
 	if len(value) > appendInMemory {

@@ -16,7 +16,7 @@ import (
 
 // TestSharedLists: a redo record that names the extents of one layer many times is refused before it takes memory.
 func TestSharedLists(t *testing.T) {
-	// With 400 keys, the segment behind the end of the log is in use, which is reported first.
+	// With 400 keys, the segment past the end of the log is in use, which is reported first.
 	s := tallOf(t, 410, false).spoiled(func(h *hostile) {
 		lists := h.lists()
 		require.NotEmpty(t, lists)

@@ -69,7 +69,7 @@ func TestKeyspaceBackup(t *testing.T) {
 	token, err = db.BackupSince(t.Context(), token, &two)
 	require.NoError(t, err)
 
-	// A copy to which increments are applied one after another, opened anew for each.
+	// A copy to which increments are applied one after another, opened again for each.
 	copied := filepath.Join(dir, "copy.fdbm")
 	have, err := Restore(t.Context(), copied, bytes.NewReader(full.Bytes()))
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestKeyspaceBackup(t *testing.T) {
 }
 
 // TestKeyspaceBackupDuringLoad: the rows of a load that has not ended are listed as records to be deleted. A copy that
-// has got some of them by an increment keeps them, also when it is opened anew: the next increment has only the
+// has got some of them by an increment keeps them, also when it is opened again: the next increment has only the
 // others.
 func TestKeyspaceBackupDuringLoad(t *testing.T) {
 	dir := t.TempDir()

@@ -135,7 +135,7 @@ func TestLoadRows(t *testing.T) {
 				model[name]["key 00000100"] = "after"
 			}
 			enough()
-			writer.Wait() // or it would write behind "last", which is to be the last record that the standby gets
+			writer.Wait() // or it would write after "last", which is to be the last record that the standby gets
 			require.NoError(t, before.View(func(tx *Tx) error {
 				in, err := tx.Keyspace("old")
 				require.NoError(t, err)

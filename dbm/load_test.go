@@ -400,7 +400,7 @@ func TestLoadUndoesNoDelete(t *testing.T) {
 }
 
 // TestLoadIsDurable: also in Buffered mode, and where a load is a transaction of Puts, its records survive a power
-// failure behind it.
+// failure after it.
 func TestLoadIsDurable(t *testing.T) {
 	for _, name := range []string{"", "a"} {
 		for _, n := range []int{3, 400} {

@@ -59,7 +59,7 @@ func (fs *askedFS) asked() (pages map[int64]bool, calls int, most int64) {
 	return pages, calls, most
 }
 
-// TestReadsAskForTheirPages: behind Open, the first read of a page asks the system for this page and those that belong
+// TestReadsAskForTheirPages: after Open, the first read of a page asks the system for this page and those that belong
 // to it, and no later read does. Prefetch asks for all that the reads of its keys need.
 func TestReadsAskForTheirPages(t *testing.T) {
 	const records = 4000

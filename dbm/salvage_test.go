@@ -422,7 +422,7 @@ func (h *salvageHistory) carriers(r salvagedRecord) (pages []logstore.Addr) {
 //     show the deletion is damaged, which is one of the log after the checkpoint or the leaf for the key, and then
 //     damage is reported.
 //   - What is missing is reported: if a record is lost or recovered in an older version, or a deleted one is recovered,
-//     damage is reported. One case cannot be told from a file that never had more: every page of all groups behind some
+//     damage is reported. One case cannot be told from a file that never had more: every page of all groups after some
 //     group is lost, and with them what would show that they were there. Then exactly the state as of that group is
 //     recovered, see requireCut.
 func TestSalvageDamaged(t *testing.T) {
@@ -553,7 +553,7 @@ func (sum *salvageTally) compare(t *testing.T, h *salvageHistory, whole map[stri
 	}
 }
 
-// requireCut: these records are exactly those of the file as it would be if no group behind newest had been written.
+// requireCut: these records are exactly those of the file as it would be if no group after newest had been written.
 func (h *salvageHistory) requireCut(t *testing.T, records map[string]salvagedRecord, newest uint64, why string) {
 	t.Helper()
 	cut := bytes.Clone(h.file)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestReadersAreSmall: who opens a small database to read it, or beside its writer, takes little memory, even if that
-// has to be done anew again and again. The tables by which commits find conflicts are not made then; they are 3 MiB.
+// has to be done again and again. The tables by which commits find conflicts are not made then; they are 3 MiB.
 func TestReadersAreSmall(t *testing.T) {
 	inTurn(t)
 	path := filepath.Join(t.TempDir(), "db")

@@ -6,7 +6,7 @@ import "flashdbm/mvcc"
 // tree.
 //
 // Invariant, if the space has bounds: at is the cursor's place as seen from within the space. Only if at is spaceOn
-// is the engine's cursor at the same place; a move from any other place starts anew at an end of the space.
+// is the engine's cursor at the same place; a move from any other place starts again at an end of the space.
 type spaceCursor struct {
 	*mvcc.Cursor
 	tx *Tx // has the space

@@ -30,7 +30,7 @@ import (
 //     new life, or zeros over the header; pages, or the hole.
 //  4. The log after the last group followed may have been reused too, and then its segments look like the end
 //     of the log. But by the rules of reuse the newest checkpoint ends after that group in this case, and the
-//     reader starts anew (Follow).
+//     reader starts again (Follow).
 //  5. The writer may rewrite the last page of the log with a longer group (lastPage). So the scan keeps the
 //     content of that page that it has checked. If the page's checksum now leads to another digest than the
 //     scan has, the group was rewritten and is read again (backUp, rewritten). A read during the rewrite may
@@ -40,7 +40,7 @@ import (
 //  7. A group that was shown may be lost: its sync failed, and the system dropped its pages. The recovery of
 //     the next writer ends before that group, and other groups take its place, with the same numbers and salt.
 //     So each recovery draws a new lineage for the superblock before anything is appended, and the reader then
-//     starts anew (Follow). Its running transactions still use pages of groups that the writer, in the lineage
+//     starts again (Follow). Its running transactions still use pages of groups that the writer, in the lineage
 //     that was loaded, has known to be durable, and no pages of later groups (notReplaced). A superblock with
 //     a lower number than one seen before counts as of another lineage, because the newer one is damaged now.
 //

@@ -174,7 +174,7 @@ func TestBothCopiesOfAHeaderAreInvalidated(t *testing.T) {
 }
 
 // A reader beside a writer was shown a group that the next recovery does not find, because the system has
-// dropped some or all of its pages after a failed sync. The reader starts anew, and uses no page that replaced
+// dropped some or all of its pages after a failed sync. The reader starts again, and uses no page that replaced
 // them.
 func TestLostGroupBeside(t *testing.T) {
 	for name, drop := range map[string]func(x *script, a Addr){

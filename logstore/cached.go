@@ -13,7 +13,7 @@ import (
 // does not have them. A later sync succeeds and does not write them. An open for writing writes these pages
 // again (rewrite). A read-only open cannot, and must not show them, because they are gone when the cache drops
 // them. So it syncs, makes the system drop the pages of all groups that are not proven durable, and scans the
-// log anew if the device has other pages. If the system cannot drop pages, or another process has them mapped,
+// log again if the device has other pages. If the system cannot drop pages, or another process has them mapped,
 // the difference stays hidden.
 //
 // The newest checkpoint and the log before it were synced before the checkpoint's superblock was written. So

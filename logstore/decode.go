@@ -94,7 +94,7 @@ func DecodePageHead(p []byte) PageHead {
 	return PageHead{m.crc, m.kind, m.groupKind(), m.last(), m.flags&flagOpen != 0, m.flags&flagGrows != 0, m.lag, m.name, m.group, m.pages, m.count, m.digest, m.end}
 }
 
-// DigestBehind returns the chain digest behind the page.
+// DigestBehind returns the chain digest after the page.
 func (h *PageHead) DigestBehind() uint32 { return chain(h.Digest, h.CRC) }
 
 // InLog reports whether the page's kind and group kind occur in the log or in a private segment.

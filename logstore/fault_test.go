@@ -50,7 +50,7 @@ func TestCreationCutShort(t *testing.T) {
 	}
 }
 
-// A file left by an interrupted creation is created anew. That includes a file which an open after a kill had
+// A file left by an interrupted creation is created again. That includes a file which an open after a kill had
 // made a page longer when the power was cut and its superblock was lost, also in the next creation. A longer
 // file is not ours.
 func TestCreationCutShortAgain(t *testing.T) {

@@ -121,7 +121,7 @@ func (s *Store) wentOn(sc *scanner, rec *Recovery) (bool, error) {
 // Follow returns, in order, the groups that the writer has appended since Open or the last Follow. If the last
 // group was rewritten with more records, it is returned again. Headers of segments that the log has entered are
 // recorded with the given stamp, see EnteredAt. lost means that the log cannot be followed any further and the file
-// has to be opened anew. One goroutine at a time may call Follow.
+// has to be opened again. One goroutine at a time may call Follow.
 func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err error) {
 	b := s.beside
 	if b.sc == nil {

@@ -22,7 +22,7 @@ type header struct {
 	segment     uint32
 	private     bool
 	successor   uint32 // segment where the log continues; allocated before its own header is written
-	salt        uint64 // random, drawn anew at each reuse
+	salt        uint64 // random, drawn again at each reuse
 	sequence    uint64 // one more than the predecessor's
 	predecessor uint64 // the predecessor's salt
 	group       uint64 // group of the page after the header

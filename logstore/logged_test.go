@@ -33,7 +33,7 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	require.Equal(t, "the second value", string(v), "before it is written")
 	_, err = g.Commit(2)
 	require.NoError(t, err)
-	for range 2 { // before a sync, and behind it
+	for range 2 { // before a sync, and after it
 		v, err = s.Logged(second, head, 16)
 		require.NoError(t, err)
 		require.Equal(t, "the second value", string(v))

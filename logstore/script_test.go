@@ -303,7 +303,7 @@ func TestEmptyLinkIsNotReused(t *testing.T) {
 	x.appendTo(8)
 	x.checkpointFromEmpty()
 	link := x.s.tail.header.successor
-	for range 2 { // a header, and then another, without a whole group behind it
+	for range 2 { // a header, and then another, without a whole group after it
 		x.append(1)
 		a := x.end() - 1
 		x.crash(vfs.KeepAll)

@@ -36,7 +36,7 @@ type superblock struct {
 	runLast      uint64   // number of the checkpoint's last group
 	runFirst     uint64   // number of the checkpoint's first group
 	start        Position // where the scan starts
-	lineage      uint64   // random, drawn anew by each recovery; 0 before the first
+	lineage      uint64   // random, drawn again by each recovery; 0 before the first
 }
 
 func (s *superblock) put(p []byte) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Transactions of Retry, and those of WriteOne, reuse the memory of transactions that have ended: the place in the
-// registry, the channel that wakes the committer, and a write set. Making any one of these anew takes as long as the
+// registry, the channel that wakes the committer, and a write set. Allocating any one of these takes as long as the
 // commit of one record.
 //
 // Invariant: when the next attempt gets a transaction, nobody else refers to its memory. So it is reused only if

@@ -55,7 +55,7 @@ const (
 	mostMarks = 1 << 12
 )
 
-// KeepsChangedKeys reports whether the keys of commits behind a backup are kept, as far as there is memory for them.
+// KeepsChangedKeys reports whether the keys of commits after a backup are kept, as far as there is memory for them.
 func KeepsChangedKeys(e *Engine) bool { return e.committer.changed.most >= 0 }
 
 // Commits reports whether a commit is under way.
@@ -156,7 +156,7 @@ func (k *changedKeys) since(group uint64) (keys [][]byte, ok bool) {
 	}
 	m := k.marks[i-1]
 	chunks := slices.Clone(k.chunks[min(m.chunk-k.begun, len(k.chunks)):])
-	k.mu.Unlock() // what is added to a chunk from now on lies behind the length that it has here
+	k.mu.Unlock() // what is added to a chunk from now on lies after the length that it has here
 	for i, c := range chunks {
 		if i == 0 {
 			c = c[m.at:]

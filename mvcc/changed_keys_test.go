@@ -23,7 +23,7 @@ func nodesOf(keys ...string) (nodes []*commitNode) {
 	return nodes
 }
 
-// TestChangedKeys draws batches, marks and losses of keys. For a group, since returns the keys written behind the
+// TestChangedKeys draws batches, marks and losses of keys. For a group, since returns the keys written after the
 // newest mark that the group allows, or says that it does not know them.
 func TestChangedKeys(t *testing.T) {
 	for seed := range uint64(12) {
@@ -137,7 +137,7 @@ func TestKeysSinceATokenBefore(t *testing.T) {
 	}
 }
 
-// TestKeysBehindAKill: the last group of a log that was not closed may have grown behind a token, which a reader beside
+// TestKeysBehindAKill: the last group of a log that was not closed may have grown after a token, which a reader beside
 // the writer made: there is no mark for that group.
 func TestKeysBehindAKill(t *testing.T) {
 	mem := vfs.NewMem(0)

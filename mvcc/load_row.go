@@ -118,7 +118,7 @@ func (l *loading) graft(group uint64, first []byte, row *btree.Row) error {
 	return nil
 }
 
-// leaves makes the leaves of the row: of the records before it, its own, and those behind it. apart has each of the
+// leaves makes the leaves of the row: of the records before it, its own, and those after it. apart has each of the
 // three begin a leaf: a root that is a leaf becomes an inner node, which has two children at least.
 func (l *loading) leaves(before []btree.Op, chunks [][]LoadRecord, behind []btree.Op, apart bool) (*btree.Row, error) {
 	for i := range before {

@@ -231,7 +231,7 @@ func TestLoggedRedo(t *testing.T) {
 		_, err := read(stream, g)
 		require.ErrorIs(t, err, redo.ErrStream, name)
 	}
-	// A page of two pages of the file, and one behind it.
+	// A page of two pages of the file, and one after it.
 	span := append(logged("a", 2000), logged("b", 1900)...)
 	at := len(span)
 	span = append(span, logged("c", 400)...)

@@ -45,7 +45,7 @@ type maintenance struct {
 	due        atomic.Bool   // the goroutine was woken for housekeeping
 	zero       atomic.Bool   // and for zeros ahead of the log
 	looked     uint64        // Seq of the last batch of commits, as of the last look; guarded by checkpoints.mu
-	bulk       time.Time     // last look behind a commit of many records; guarded by checkpoints.mu
+	bulk       time.Time     // last look after a commit of many records; guarded by checkpoints.mu
 	idle       rest          // guarded by checkpoints.mu
 }
 
@@ -270,7 +270,7 @@ func (m *maintenance) housekeep() error {
 	}
 	moved, err := m.cleaner.moveScanned()
 	if moved {
-		m.idle = rest{} // begins anew: the moved values leave dead pages
+		m.idle = rest{} // begins again: the moved values leave dead pages
 	}
 	if moved && m.cleaner.scattered.any() {
 		m.due.Store(true)
@@ -280,7 +280,7 @@ func (m *maintenance) housekeep() error {
 }
 
 // lookAhead returns the function with which to take the token for a look at what is due. It lets flushes lag behind
-// commits (flusher.lag) during a load, whose entries are merged many at a time, if the file may grow. Behind the last
+// commits (flusher.lag) during a load, whose entries are merged many at a time, if the file may grow. After the last
 // commit of many records that holds for idlePause: lookups that follow a load find a memtable's entry, or a leaf as an
 // image, sooner than a leaf that a merge has changed, and they share the processors with the merge. After that,
 // everything is merged if nothing was committed since the last look. The caller holds checkpoints.mu.

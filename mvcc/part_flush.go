@@ -53,7 +53,7 @@ const (
 	// partTight: leaves of a part are filled up if the tree takes 14 tenths of the bytes of its records. Puts in random
 	// order, or of several goroutines in ascending order, leave 14 and a half to 16. That is room which redo and dead
 	// pages lack: with 16, 50 MB that four goroutines overwrote one record at a time exceeded twice their size and 32
-	// MiB by a sixth, and a million records overwritten behind a load in random order took a tenth more pages.
+	// MiB by a sixth, and a million records overwritten after a load in random order took a tenth more pages.
 	partTight = 14
 	// To fill leaves up, at most 4 times as many leaves as the part has pages are examined (fillLooked), and at most twice
 	// as many are changed (fillWritten). So a part stays small even if the tree is large and little of it is dirty.

@@ -440,7 +440,7 @@ func TestSparsePagesMove(t *testing.T) {
 		require.Greater(t, before, 50)
 		for parts := 1; before > 0; parts++ {
 			require.Less(t, parts, 20)
-			put(0, records, func(i int) bool { return i%leaf == 0 && (i < records/16 || i/leaf%16 == 0) }) // half of theirs, which are behind the part
+			put(0, records, func(i int) bool { return i%leaf == 0 && (i < records/16 || i/leaf%16 == 0) }) // half of theirs, which are after the part
 			e.flusher.hand = nil
 			part, err := e.flusher.planPart(6)
 			require.NoError(t, err)

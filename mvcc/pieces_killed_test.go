@@ -145,7 +145,7 @@ func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[stri
 	return voids
 }
 
-// flushGroups returns how many parts of flushes the log has behind the newest checkpoint.
+// flushGroups returns how many parts of flushes the log has after the newest checkpoint.
 func flushGroups(t *testing.T, mem *vfs.Mem) (n int) {
 	s, rec, err := logstore.Open(mem, "a.fdbm", logstore.Options{ReadOnly: true, ChunkPages: 1 << 10})
 	require.NoError(t, err)

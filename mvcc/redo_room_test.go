@@ -62,7 +62,7 @@ func TestRedoOfRangeHasRoom(t *testing.T) {
 	writes := 0
 	mem.OnOp(func(op vfs.Op) error {
 		if op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec {
-			if writes++; writes == 82 { // in the flush behind the range
+			if writes++; writes == 82 { // in the flush after the range
 				image = mem.Crash(vfs.KeepAll, 1)
 			}
 		}

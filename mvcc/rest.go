@@ -10,7 +10,7 @@ import (
 // A database that nobody writes to comes to rest: its redo, its free space for the next turn of flushes, and its dead
 // pages are of no use to it. When nobody has committed for idlePause, background work
 //
-//   - flushes everything dirty, in parts if that is much, so that redo starts anew;
+//   - flushes everything dirty, in parts if that is much, so that redo starts at the end of the log;
 //   - fills leaves up if they are poorly filled, as random puts or deletes leave them, in steps as Compact does;
 //   - cleans the emptiest segments, restMoved bytes per turn, until the dead bytes are at most a restDead-th of the
 //     live ones;

@@ -62,7 +62,7 @@ func recordsOf(t *testing.T, tx *Tx) map[string]string {
 // reads.
 func TestChangesTellOfShortLives(t *testing.T) {
 	base := func(i int) []byte { return fmt.Appendf(nil, "%05d", 10*i) }
-	extra := func(i, j int) []byte { return fmt.Appendf(nil, "%05d", 10*i+1+j) } // eight behind a record of the base
+	extra := func(i, j int) []byte { return fmt.Appendf(nil, "%05d", 10*i+1+j) } // eight after a record of the base
 	for name, c := range map[string]struct {
 		records   int // of the base
 		deferred  bool

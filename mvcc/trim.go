@@ -150,7 +150,7 @@ func (k *checkpointer) trimDue() (due, flush bool) {
 	return due, due
 }
 
-// cutDue reports whether a flush of everything dirty, so that redo starts anew, would give much back for little
+// cutDue reports whether a flush of everything dirty, after which redo is empty, would give much back for little
 // writing. After a load or many deletes redo can be short in bytes and yet span many segments, with what those
 // commits have written and since let die. If commits write little from then on, no flush would be due for long. The
 // caller holds the token and checkpoints.mu.

@@ -64,7 +64,7 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	pressure.excess.held.Init()
 	cleaner.scattered.often = scanOften(opts)
 	maintenance.wake = make(chan struct{}, 1)
-	if !opts.Store.ReadOnly { // nobody looks for conflicts there, and a reader beside a writer is assembled anew again and again
+	if !opts.Store.ReadOnly { // nobody looks for conflicts there, and a reader beside a writer is assembled again and again
 		committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots), recentKeys)
 	}
 	committer.gate.Init()

@@ -16,7 +16,7 @@ var errBusy = errors.New("another process is using the database")
 
 // A fileLock is the engine's lock on a file, by which processes take turns.
 //
-// The lock is on the byte at vfs.LockOffset, far behind the end of the file. The byte after it is for requests: a
+// The lock is on the byte at vfs.LockOffset, far past the end of the file. The byte after it is for requests: a
 // process that waits for the lock holds a shared lock on this byte, and the holder of the lock looks whether there
 // is one.
 //

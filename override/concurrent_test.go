@@ -76,7 +76,7 @@ func (m *model) withReaders(readers, rounds int) error {
 	return err
 }
 
-// readUntil reads the whole tree at a snapshot, then some records again, and begins anew until it is stopped.
+// readUntil reads the whole tree at a snapshot, then some records again, and begins again until it is stopped.
 func (m *model) readUntil(done *atomic.Bool, d *reading, r *rand.Rand) error {
 	for !done.Load() {
 		slot := m.registry.Acquire(m.view)

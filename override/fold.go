@@ -168,7 +168,7 @@ func (b *Batch) rename(e *entry) btree.PageID {
 }
 
 // FoldPlan lists the inner nodes, as of a registered snapshot, that have at least least children found through
-// the table; children come before parents. It does not need the token, because Fold decides anew. Once a flush
+// the table; children come before parents. It does not need the token, because Fold decides again. Once a flush
 // is installed the plan is invalid, because a name in it may mean nothing then.
 func (s *Snapshot) FoldPlan(least int) ([]logstore.PageID, error) {
 	return s.foldPlan(least, s.pages.named)

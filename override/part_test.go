@@ -35,7 +35,7 @@ func TestPartsHaveWholeFamilies(t *testing.T) {
 			s.flushAll()
 		}
 	}
-	s.put(398) // a leaf behind the family
+	s.put(398) // a leaf after the family
 	slot := s.registry.Acquire(&s.appliedSeq)
 	snap, in, parts, most := s.p.At(slot.Seq()), map[*family]int{}, 0, 0
 	for from := []byte(nil); ; parts++ {

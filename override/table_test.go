@@ -67,7 +67,7 @@ func TestEntryAt(t *testing.T) {
 	require.Zero(t, (&entry{id: logstore.BornBit | 1}).place())
 }
 
-// A version that comes behind a growth is found by who looks from now on. Who holds the bucket array from before finds
+// A version that comes after a growth is found by who looks from now on. Who holds the bucket array from before finds
 // the version of that time.
 func TestTableGrowsWithHeads(t *testing.T) {
 	table := newTable(0)

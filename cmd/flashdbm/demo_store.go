@@ -122,7 +122,7 @@ func verifyFile(tx *dbm.Tx, row *demoRow, file sourceFile) error {
 }
 
 // countFiles compares numbers of records with numbers of files: all of them,
-// and those in the largest directory, listed anew.
+// and those in the largest directory, listed again.
 func (d *demo) countFiles(tx *dbm.Tx, files []sourceFile) error {
 	if have := countPrefix(tx, filePrefix); have != len(files) {
 		return fmt.Errorf("%d records begin with %q, %d files were stored", have, filePrefix, len(files))

@@ -1,5 +1,5 @@
-// Package backup is the stream format of backups: a database file or an increment, followed by an end mark that
-// vouches for every byte of it.
+// Package backup is the stream format of backups: a database file or an increment, followed by an end mark with
+// a checksum of all its bytes.
 //
 //	database file: whole pages | end mark: 512 bytes
 //
@@ -19,7 +19,8 @@ import (
 	"io"
 )
 
-// ErrDamaged: a backup is not what was written. It was cut short, it was changed, or it is something else.
+// ErrDamaged: the input is not a backup as it was written. It was cut short, it was changed, or it is
+// something else.
 var ErrDamaged = errors.New("flashdbm: damaged backup")
 
 // MarkSize is the length of the end mark in bytes.
@@ -38,13 +39,13 @@ const (
 	crcAt       = MarkSize - 4
 )
 
-// Kind says what is before the end mark.
+// Kind says what the backup contains.
 type Kind uint32
 
 const (
 	Full       Kind = iota // a database file
-	Increment              // changes since a token, for a copy of that moment or of any later one up to the increment's own
-	Difference             // changes since a token, for a copy of exactly that moment or of the increment's own
+	Increment              // changes since a token, for a copy of that moment or of any later one up to the moment of the increment
+	Difference             // changes since a token, for a copy of exactly that moment or of the moment of the increment
 )
 
 // End is the content of the end mark.
@@ -99,8 +100,8 @@ func (w *Writer) End(end End) error {
 // copyBuffer is how many bytes Copy reads at a time.
 const copyBuffer = 256 << 10
 
-// Copy copies the backup that src reads, without its end mark, to dst, and verifies all of it. What it has written
-// to dst is valid only if it returns no error. Errors: ErrDamaged, and errors of ctx, src and dst, unchanged.
+// Copy copies the backup that src reads, without its end mark, to dst, and verifies all of it. The bytes written
+// to dst are valid only if Copy returns no error. Errors: ErrDamaged, and errors of ctx, src and dst, unchanged.
 func Copy(ctx context.Context, dst io.Writer, src io.Reader) (end End, err error) {
 	sum, length := sha256.New(), uint64(0)
 	buf := make([]byte, copyBuffer+MarkSize)

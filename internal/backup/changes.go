@@ -17,8 +17,8 @@ import (
 //	end       4 | 0 or: 1, key
 //	last      5
 //
-// A key is the number of bytes that it shares with the key before it in the increment, the number of its other
-// bytes, both as uvarints, and these bytes.
+// A key is encoded as the number of bytes that it shares with the previous key in the increment, the number of
+// its other bytes, both as uvarints, and these other bytes.
 var changesMagic = [8]byte{'F', 'D', 'B', 'M', 'I', 'N', 'C', 'R'}
 
 const (
@@ -107,8 +107,8 @@ func (c *Changes) Finish(kind Kind, token Token) error {
 	return c.out.End(End{Kind: kind, Token: token})
 }
 
-// A ChangeTarget is something to which an increment can be applied. What it was given is valid only if ReadChanges
-// returns no error and the end mark was verified: see Copy.
+// A ChangeTarget is something to which an increment can be applied. The entries passed to it are valid only if
+// ReadChanges returns no error and the end mark was verified: see Copy.
 type ChangeTarget interface {
 	// Base is called first, with the moment at which the increment begins.
 	Base(base Token) error
@@ -186,7 +186,7 @@ func (r *changeReader) key() ([]byte, error) {
 	if err != nil || shared > uint64(len(r.last)) || n > maxChangeKey-shared {
 		return nil, r.damaged(err, "length of a key")
 	}
-	key := make([]byte, shared+n) // not in place: the target may still use the last key
+	key := make([]byte, shared+n) // a new slice, because the target may still use the last key
 	copy(key, r.last[:shared])
 	if _, err := io.ReadFull(r.r, key[shared:]); err != nil {
 		return nil, r.damaged(err, "a key")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A Token names a moment of a database: the group of the log up to which a backup has all groups. The zero Token
-// names none.
+// A Token names a moment of a database by a group of the log: a backup with this token contains the effect of
+// all groups up to that one. The zero Token names no moment.
 type Token struct {
 	Source [16]byte // UUID of the database
 	Group  uint64

@@ -1,5 +1,6 @@
-// Package beside reads a database in another process than the one that writes it. An engine that follows the log of
-// a writer is in package mvcc, follow.go; this package replaces the engine whenever it has lost track of the log.
+// Package beside reads a database file while another process writes it. The engine that follows the log of a writer
+// is in package mvcc, follow.go; this package opens a new engine whenever the present one has lost track of the
+// log.
 package beside
 
 import (
@@ -13,9 +14,10 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Follower reads a database beside the process that writes it, or that may start to. Each transaction begins at
-// what is in the file at that moment. A Follower has an engine that follows the log. When the writer has overtaken
-// the engine, the Follower opens another one, and the old one is closed when its transactions have ended.
+// Follower reads a database file that another process writes, or may start to write. Each transaction sees what is
+// in the file when the transaction begins. A Follower has an engine that follows the log. When the writer has
+// reused pages that the engine needs, the Follower opens another engine, and closes the old one when its
+// transactions have ended.
 type Follower struct {
 	fs   vfs.FS
 	path string
@@ -31,7 +33,7 @@ type Follower struct {
 const (
 	reloadLimit  = 10 * time.Second // longest time that load tries to open a file that changes too fast
 	reloadTries  = 3                // further tries of load while the checkpoint does not change: after them, the file counts as damaged
-	followerTry  = 100              // tries of an operation whose snapshot a fast writer makes too old again and again
+	followerTry  = 100              // tries of an operation that gets ErrSnapshotTooOld because of a fast writer
 	reloadPause  = time.Millisecond
 	besidePrefix = "flashdbm: reading beside the writer: "
 )
@@ -49,9 +51,9 @@ func Open(fs vfs.FS, path string, opts mvcc.Options) (*Follower, error) {
 	return f, nil
 }
 
-// load opens an engine on the present content of the file. What the writer does meanwhile may look like damage.
-// Only if the damage stays for reloadTries tries without a new checkpoint is it real. It then stays until there is
-// a new checkpoint, so until then one try is enough. The caller holds mu.
+// load opens an engine on the present content of the file. Writes during the open may look like damage. Damage
+// counts as real only if it stays for reloadTries tries without a new checkpoint. It then stays until there is a
+// new checkpoint, so until then one try is enough. The caller holds mu.
 func (f *Follower) load() error {
 	end := time.Now().Add(reloadLimit)
 	last := uint64(0)
@@ -111,10 +113,11 @@ func (f *Follower) latest() (*mvcc.Engine, error) {
 func (f *Follower) retire() {
 	e := f.engine
 	f.engine = nil
-	f.retired.Go(func() { _ = e.Close() }) // no error matters: it wrote nothing
+	f.retired.Go(func() { _ = e.Close() }) // the error does not matter, because the engine wrote nothing
 }
 
-// with calls fn with the latest engine, and again if the writer has overtaken that meanwhile.
+// with calls fn with the latest engine. If the writer reuses pages that fn needs, with calls
+// fn again with a newer engine.
 func (f *Follower) with(fn func(*mvcc.Engine) error) error {
 	for try := 0; ; try++ {
 		e, err := f.latest()
@@ -131,8 +134,8 @@ func (f *Follower) with(fn func(*mvcc.Engine) error) error {
 	}
 }
 
-// Begin starts a read-only transaction. It may get a newer snapshot (Renew) if a fast writer has made its own too
-// old.
+// Begin starts a read-only transaction. The transaction may move to a newer snapshot (Renew) if a fast writer has
+// made its own too old.
 func (f *Follower) Begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
 	if !o.ReadOnly {
 		return nil, logstore.ErrReadOnly
@@ -189,7 +192,8 @@ func (f *Follower) Len() (n int64, err error) {
 	return n, err
 }
 
-// Use calls fn with the latest engine, which is kept open meanwhile, and again if the writer was too fast.
+// Use calls fn with the latest engine, which stays open during the call. If the writer was too fast, Use
+// calls fn again.
 func (f *Follower) Use(fn func(*mvcc.Engine) error) error {
 	return f.with(func(e *mvcc.Engine) error { return e.Use(func() error { return fn(e) }) })
 }

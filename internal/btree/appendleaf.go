@@ -4,7 +4,7 @@ package btree
 const leastAppended = 16
 
 // appendLeaves is the fast path for loads in key order: n is the last leaf of the tree, and ops put records with
-// inline values behind its last record. It makes the leaves that splitLeaf would make, without a list of edits. If
+// inline values after its last record. It makes the leaves that splitLeaf would make, without a list of edits. If
 // ops are of another kind, or fit into n, it does nothing and done is false.
 func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done bool, err error) {
 	count, cells, lengths := n.Count()+len(ops), n.cellBytes(), ops[0].lengths()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAppendedLeavesAreThoseOfASplit appends ops behind a leaf in both ways that Apply has, and compares the
+// TestAppendedLeavesAreThoseOfASplit appends ops after a leaf in both ways that Apply has, and compares the
 // resulting pages.
 func TestAppendedLeavesAreThoseOfASplit(t *testing.T) {
 	inTurn(t)

@@ -10,9 +10,9 @@ type Result struct {
 	Added int64 // records inserted minus records deleted
 }
 
-// Apply changes the tree under root by a batch of ops whose keys ascend strictly. Each page is visited once, and
-// gets one new version however many ops change it. Deleting an absent key makes no new version, unless the op has
-// Marks. The root keeps its name.
+// Apply applies to the tree under root a batch of ops whose keys ascend strictly. Each page is visited once, and
+// gets one new version, even if many ops change it. Deleting an absent key makes no new version, unless the op
+// has Marks. The root keeps its name.
 //
 // Errors come from the Editor, or wrap ErrMalformed. After an error some pages have the new state and some the old:
 // the caller must discard the working tree and not publish it.
@@ -36,7 +36,7 @@ func Apply(e Editor, root PageID, ops []Op) (Result, error) {
 }
 
 // ascending returns an error unless the keys of ops ascend strictly. A batch out of order would break the order of
-// the tree for good, and its keys may come from a file.
+// the tree permanently. The check is needed because the keys may come from a file.
 func ascending(ops []Op) error {
 	for i := 1; i < len(ops); i++ {
 		if bytes.Compare(ops[i-1].Key, ops[i].Key) >= 0 {
@@ -60,7 +60,7 @@ type applier struct {
 	text    []byte   // separators made in this batch; slices of it stay valid when it grows
 }
 
-// leafEdit is what the batch changes in the current leaf.
+// leafEdit has the changes of the batch to the current leaf.
 type leafEdit struct {
 	e     Editor
 	m     *Memory
@@ -69,7 +69,7 @@ type leafEdit struct {
 	edits  []edit
 	items  []item // its records, if it is being split
 	refs   bool   // the edits add or remove references
-	marked bool   // a delete with Op.Marks found nothing: the leaf gets a new version nevertheless
+	marked bool   // a delete with Op.Marks found no record: the leaf gets a new version all the same
 	even   bool   // the leaf with the edits is known to be even
 }
 
@@ -83,8 +83,8 @@ func (a *applier) start(e Editor) {
 	a.text = a.text[:0]
 }
 
-// state is what a batch made of a node. A node that is not unchanged or removed has a new version. In each state
-// the node may have been split: its new right siblings are then on the stack of pieces.
+// state is the effect of a batch on a node. A node that is neither unchanged nor removed has a new version. In
+// each state the node may have been split: its new right siblings are then on the stack of pieces.
 type state uint8
 
 const (
@@ -100,7 +100,8 @@ type piece struct {
 	node Node
 }
 
-// separator is the lower bound of a child. If cut, it stands for the first key below the child, see layout.go.
+// separator is the lower bound of a child. A cut separator stands for the first key below the child: see
+// layout.go.
 type separator struct {
 	bytes []byte
 	cut   bool
@@ -121,7 +122,7 @@ type frame struct {
 	end             int  // index of the first op that does not belong below the node
 	last            bool // the node is the last of its level
 	changes, shrunk int  // lengths of the two stacks when the frame began
-	fetched         int  // at level 1: children before this index were fetched, or are too sparse in the batch to be fetched together
+	fetched         int  // at level 1: children before this index were fetched, or have too few ops to be fetched together
 
 	ahead struct { // the next child after the current one that has ops, found by lookAhead
 		index int // 0: not found yet
@@ -183,8 +184,9 @@ func (a *applier) run(root PageID, n Node, ops []Op) error {
 	}
 }
 
-// root installs what became of the root n. The root keeps its name: if it was split, its parts get new names and
-// the root becomes their parent; if it has a single child left, it takes over the content of that child.
+// root installs v, the new version of the root n. The root keeps its name: if it was split, its parts get new
+// names and the root becomes their parent; if it has a single child left, it takes over the content of that
+// child.
 func (a *applier) root(root PageID, n, v Node, became state) error {
 	if became == removed {
 		a.e.Put(root, EmptyLeaf(a.m))

@@ -53,8 +53,8 @@ func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end
 }
 
 // approach fetches children of a node of level 1, from child i on, and the first ops for them, if the ops left for
-// the node are at least half as many as its children from i on. A leaf is found by several dependent loads; for
-// many leaves at once these loads overlap.
+// the node are at least half as many as its children from i on. To find a leaf takes several loads from memory,
+// each of which depends on the one before; when many leaves are fetched at once, their loads overlap.
 func (a *applier) approach(f *frame, i int, ops []Op, next int) {
 	n, some := f.node, f.end-next
 	rest := n.Count() - i
@@ -69,7 +69,7 @@ func (a *applier) approach(f *frame, i int, ops []Op, next int) {
 	}
 	a.e.Ahead(a.near)
 	for j := i; j < f.fetched; j++ {
-		if _, c, err := childNode(a.e, n, j); err == nil { // an error is left to next
+		if _, c, err := childNode(a.e, n, j); err == nil { // next will return the error
 			fetchLeaf(c)
 		}
 	}
@@ -93,7 +93,7 @@ func fetchBytes(b []byte) {
 	}
 }
 
-// fetchLeaf fetches what a change of a leaf reads first.
+// fetchLeaf fetches the bytes that a change of a leaf reads first.
 func fetchLeaf(n Node) {
 	if n.IsImage() {
 		fetch(n.dir, fetchDirectory)
@@ -121,7 +121,7 @@ func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 		return
 	}
 	if id == f.node.Child(f.index) {
-		return // only in a malformed tree; n could be freed when the current child gets its new version
+		return // happens only in a malformed tree, where n could be freed when the current child gets its new version
 	}
 	f.ahead.index, f.ahead.id, f.ahead.node = i, id, n
 	if i < f.fetched {
@@ -164,8 +164,8 @@ func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
 	return low, nil
 }
 
-// installChild installs what became of the current child of the frame, whose old version is n, and notes the changes for
-// the frame's node. All entries on the stack of pieces are right siblings of that child.
+// installChild installs v, the new version of the frame's current child, whose old version is n. It notes the resulting
+// changes to the frame's node. All entries on the stack of pieces are right siblings of that child.
 func (a *applier) installChild(depth int, id PageID, n, v Node, became state) error {
 	f := &a.path[depth]
 	grew := became == changed && n.IsLeaf() && a.grows(depth)
@@ -208,7 +208,7 @@ func (a *applier) installChild(depth int, id PageID, n, v Node, became state) er
 }
 
 // grows reports whether the current leaf of the frame, which has changed, was split and nothing else happened to
-// it: see Editor.Grow. A leaf behind a cut separator does not count, because its bound may have risen with its
+// it: see Editor.Grow. A leaf after a cut separator does not count, because its bound may have risen with its
 // first key. Nor does a leaf directly below the root, because the root is not a page that grows.
 func (a *applier) grows(depth int) bool {
 	return len(a.pieces) > 0 && depth > 0 && !a.refs && !a.cutBefore(depth)
@@ -230,8 +230,8 @@ func (a *applier) cutBefore(depth int) bool {
 	return false
 }
 
-// checkPieces returns an error unless the current child was split within its bounds. It always is, unless the child
-// had keys that do not belong there.
+// checkPieces returns an error unless the current child was split within its bounds. A split can leave the bounds
+// only if the child had keys that do not belong there.
 func (a *applier) checkPieces(f *frame) error {
 	if len(a.pieces) == 0 {
 		return nil

@@ -2,7 +2,8 @@ package btree
 
 import "fmt"
 
-// edit replaces skip records (0 or 1) of a leaf at index at by the record of a put, or by none.
+// edit replaces skip records (0 or 1) of a leaf, from index at on, by the record of a put or by
+// nothing.
 type edit struct {
 	at, skip int
 	op       *Op // nil: delete
@@ -50,7 +51,7 @@ func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
 	at, found := 0, false
 	for j := range ops {
 		op := &ops[j]
-		if at < old || j == 0 { // otherwise the op before this one was past the last record already
+		if at < old || j == 0 { // otherwise the previous op was already past the last record
 			if at, found, err = n.find(a.e, op.Key); err != nil {
 				return 0, 0, 0, err
 			}
@@ -67,7 +68,7 @@ func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
 			if c.Kind() != Inline {
 				ref := c.Ref()
 				if !op.Delete && op.Ref != nil && ref == *op.Ref {
-					continue // redo of a record that is there already
+					continue // redo of a record that the leaf has already
 				}
 				a.e.Drop(ref)
 				a.refs = true
@@ -98,9 +99,10 @@ func (a *leafEdit) losesFirst() bool {
 	return len(a.edits) > 0 && a.edits[0].at == 0 && a.edits[0].skip > 0 && a.edits[0].op == nil
 }
 
-// tiesAscend returns an error unless long keys of leaf n with the same inline part are in order. CheckPage does not
-// read their runs. Of keys that are the same or out of order a search finds some, and misses others until a record
-// between them goes, the leaf takes over a range before its own, or another leaf begins with one of them.
+// tiesAscend returns an error unless long keys of leaf n with the same inline part are in order. CheckPage cannot
+// check that order, because it does not read the runs. If such keys are equal or out of order, a search finds only
+// some of them. The others would appear later: when a record between them is removed, when the leaf takes over the
+// range before its own, or when another leaf begins with one of them.
 func (a *leafEdit) tiesAscend(n Node) error {
 	before, long := false, false
 	for i := range n.Count() {
@@ -157,7 +159,7 @@ func (a *leafEdit) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 		v.meta |= isEven
 	}
 	heads, slots := headerBytes, headerBytes+count*headBytes
-	from, to := 0, 0 // records of n and of v that are done
+	from, to := 0, 0 // numbers of records of n and of v already handled
 	for i := range a.edits {
 		e := &a.edits[i]
 		if k := e.at - from; k > 0 {
@@ -205,8 +207,8 @@ func storeSlot(dir pointer, at int, raw uint64) {
 }
 
 // patchedPrefix returns the common prefix of the patched leaf. Only a new first or last record can make it shorter;
-// records between them have it, too. When records leave, a longer prefix may become possible, which is left to a
-// rewrite.
+// records between them have it, too. When records are removed, a longer prefix may become possible; only a rewrite
+// makes use of it.
 func (a *leafEdit) patchedPrefix(n Node, count int) int {
 	first, last := &a.edits[0], &a.edits[len(a.edits)-1]
 	switch {
@@ -271,7 +273,7 @@ func (a *leafEdit) heapFor(n Node, cells, added int) (pointer, bool) {
 	garbage := used - heapHeader - (cells - added)
 	limit := maxHeap
 	if n.base != nil {
-		garbage, limit = 0, maxBorrowedHeap // a rewrite would save little more than the heap, since most cells lie in the image
+		garbage, limit = 0, maxBorrowedHeap // most cells lie in the image, so a rewrite would save little more than the heap
 	}
 	if used+added > limit || garbage > cells/2 {
 		return nil, false

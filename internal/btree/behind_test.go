@@ -293,7 +293,7 @@ func TestNarrowedBySplit(t *testing.T) {
 	require.Equal(t, recordsOf(t, p.tree), recordsOf(t, p.recovered(t, start)))
 }
 
-// Repack fills up other leaves, and one leaf keeps its records. The separator behind that leaf becomes shorter, and
+// Repack fills up other leaves, and one leaf keeps its records. The separator after that leaf becomes shorter, and
 // is now below a record that the leaf had before.
 func TestNarrowedByRepack(t *testing.T) {
 	p := newPartedTree(t)
@@ -312,7 +312,7 @@ func TestNarrowedByRepack(t *testing.T) {
 	require.Equal(t, recordsOf(t, p.tree), recordsOf(t, p.recovered(t, start)))
 }
 
-// A leaf behind a cut separator loses its first key, which is its bound, and is split by the same batch. The key is
+// A leaf after a cut separator loses its first key, which is its bound, and is split by the same batch. The key is
 // then stored again, in the leaf before it, which is written. The split must not be left behind: on disk, the key
 // would be below the bound that was in force before.
 func TestGrownBehindCut(t *testing.T) {
@@ -350,7 +350,7 @@ func TestGrownBehindCut(t *testing.T) {
 	require.Equal(t, recordsOf(t, p.tree), recordsOf(t, p.recovered(t, start)))
 }
 
-// A leaf behind a cut separator loses its first key, which is its bound, and nothing else happens to it. The key is
+// A leaf after a cut separator loses its first key, which is its bound, and nothing else happens to it. The key is
 // then stored again, in the leaf before, which is written. So the leaf must be written too: on disk, both would have
 // the key.
 func TestUpdatedBehindCut(t *testing.T) {

@@ -18,22 +18,22 @@ type PageSink interface {
 // ErrOrder: the key of a record is not above that of the record before it.
 var ErrOrder = errors.New("flashdbm: records are not in ascending order of their keys")
 
-// A Builder makes a tree from the leaves upwards, of records that come in ascending order of their keys. Each page
-// is full before the next page of its level begins, and is handed to the sink once. The Builder needs memory for
-// one page of each level.
+// A Builder builds a tree from the leaves upwards, from records in ascending order of their keys. It fills each
+// page before it begins the next page of that level, and passes each page to the sink once. The Builder needs
+// memory for one page of each level.
 //
 // Invariants:
 //
-//   - At each level, the page being filled has at least one record or child, once a page of the level below was
-//     handed out. So when Finish runs, the topmost page has at least two children.
+//   - At each level, once a page of the level below was passed to the sink, the page being filled has at least
+//     one record or child. So when Finish runs, the topmost page has at least two children.
 //   - The pages do not depend on the sink: two runs over the same records make the same pages in the same order.
 type Builder struct {
 	sink   PageSink
 	even   bool // even leaves are allowed
 	leaf   leafFill
 	levels []innerFill // levels 1 and up
-	row    *Row        // the leaves, if there are to be no levels above them
-	apart  bool        // the next record begins a leaf
+	row    *Row        // the leaves, if the Builder makes no levels above them
+	apart  bool        // the next record begins a new leaf
 	last   []byte      // whole key of the last record
 	count  int64       // records added
 }
@@ -48,7 +48,7 @@ type leafFill struct {
 	cells []byte     // cells of its records, back to back
 	slots []fillSlot // slots of its records
 	even  bool       // all records have the same lengths
-	low   separator  // the separator between the leaf before and this one
+	low   separator  // the separator between the previous leaf and this one
 }
 
 type fillSlot struct {
@@ -100,7 +100,7 @@ func (b *Builder) Add(op *Op) error {
 	return nil
 }
 
-// BeginLeaf has the next record begin a leaf, though there may be room in the one that is being filled.
+// BeginLeaf makes the next record begin a new leaf, even if the present leaf has room.
 func (b *Builder) BeginLeaf() { b.apart = true }
 
 // cell writes the cell of a put.

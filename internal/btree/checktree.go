@@ -5,11 +5,12 @@ import (
 	"fmt"
 )
 
-// CheckTree walks the tree under root in snapshot p and checks what a page alone cannot tell: each level is one
-// below its parent's, the keys of a leaf are above those of the leaf before and within all bounds above, only the
-// root may be an empty leaf, and the runs of long keys hold these keys. It calls visit for each page in key order,
-// parents before their children, and stops at the first error. It returns the number of records. Because levels
-// descend and keys ascend, it ends on any tree, after at most as many pages as such a tree can have.
+// CheckTree walks the tree under root in snapshot p and checks what CheckPage cannot check in a single page: the
+// level of each page is one below its parent's, the keys of a leaf are above those of the previous leaf and within
+// the bounds of all its ancestors, only the root may be an empty leaf, and the runs of long keys hold these keys.
+// It calls visit for each page in key order, parents before their children, and stops at the first error. It
+// returns the number of records. Because levels descend and keys ascend, it ends on any tree, after at most as
+// many pages as such a tree can have.
 func CheckTree(p Pager, root PageID, visit func(id PageID, n Node) error) (records int64, err error) {
 	return CheckWhole(p, root, visit, func(f Fault) error { return f.Err })
 }
@@ -22,11 +23,11 @@ type Fault struct {
 	Err       error
 }
 
-// CheckWhole is CheckTree that goes on after damage. It calls fault for each damaged page and for each record whose
-// key cannot be read, and ends when fault returns an error. It skips the subtree of a damaged page, and the rest of
-// a leaf behind the first key out of order. An error of visit counts as damage of its page. In a malformed tree
-// nodes may share children, and there may be many more paths than pages: visit should return an error for a page
-// that it sees a second time.
+// CheckWhole is CheckTree that continues after damage. It calls fault for each damaged page and for each record
+// whose key cannot be read, and ends when fault returns an error. It skips the subtree of a damaged page, and the
+// rest of a leaf after the first key out of order. An error of visit counts as damage of its page. In a malformed
+// tree nodes may share children, and there may be many more paths than pages: visit should return an error for a
+// page that it sees a second time.
 func CheckWhole(p Pager, root PageID, visit func(id PageID, n Node) error, fault func(Fault) error) (records int64, err error) {
 	c := treeCheck{pager: p, visit: visit, fault: fault}
 	n, err := rootNode(p, root)
@@ -57,8 +58,8 @@ func (c *treeCheck) found(id PageID, low, high bound, err error) error {
 	return c.fault(Fault{Page: id, Low: bytes.Clone(low.bytes), High: bytes.Clone(high.bytes), Err: err})
 }
 
-// bound is a separator of a node above; without set there is none. A cut separator stands for the first key below
-// its child.
+// bound is a separator of an ancestor; set is false if there is none. A cut separator stands for the first key
+// below its child.
 type bound struct {
 	separator
 	set bool

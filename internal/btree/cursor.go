@@ -6,8 +6,8 @@ import (
 )
 
 // Cursor walks over the records of one snapshot in key order, in both directions. It is on a record, before the
-// first or after the last. A zero Cursor must be Reset before use; a Cursor may be Reset any number of times, and
-// allocates nothing. Only one goroutine at a time may use it.
+// first or after the last. A zero Cursor must be Reset before use. A Cursor may be Reset any number of times, and
+// does not allocate. Only one goroutine at a time may use it.
 //
 //	after                  Next goes to    Prev goes to
 //	Reset                  the first       the last
@@ -27,10 +27,11 @@ type Cursor struct {
 	cell  Cell // the record
 	depth int  // inner nodes above leaf
 	path  [MaxHeight]step
-	// Apart is set by a caller who finds that the cursor's walk does not follow the order of the file: then the
-	// system's read-ahead is of no use, and the cursor announces leaves. Reset clears it.
+	// Apart is set by the caller if the cursor's walk does not follow the order of the pages in the file. The
+	// system's read-ahead is then of no use, and the cursor announces the leaves that it will need. Reset
+	// clears Apart.
 	Apart bool
-	told  int // how many moves to another leaf of the same parent need no announcement
+	told  int // how many further moves to another leaf of the same parent need no announcement
 }
 
 // step is an inner node on the path to the cursor's leaf, with the child that was taken.
@@ -87,9 +88,9 @@ func (c *Cursor) Key() []byte {
 	return k
 }
 
-// tied returns an error unless the long key of the current record is above that of the record before it in the
-// leaf, if the two have the same inline part. CheckPage compares only inline parts. The last record of the leaf
-// before is compared by nextLeaf and previousLeaf.
+// tied returns an error if the current record and the one before it in the leaf have long keys with the same
+// inline part that do not ascend. CheckPage compares only inline parts. nextLeaf and previousLeaf do the
+// comparison with the last record of the previous leaf.
 func (c *Cursor) tied(key []byte) error {
 	if c.index == 0 {
 		return nil
@@ -121,7 +122,7 @@ func (c *Cursor) First() bool { return c.start() && c.descend(c.leaf, true) }
 // Last moves to the last record.
 func (c *Cursor) Last() bool { return c.start() && c.descend(c.leaf, false) }
 
-// Seek moves to the first record with a key >= key, or behind the last record if there is none.
+// Seek moves to the first record with a key >= key, or after the last record if there is none.
 func (c *Cursor) Seek(key []byte) bool {
 	if !c.start() {
 		return false
@@ -133,7 +134,7 @@ func (c *Cursor) Seek(key []byte) bool {
 			return c.fail(err)
 		}
 		if p, ok := c.pager.(Prefetching); ok && n.Level() == 1 {
-			p.PrefetchChildren(n, i, i+1) // alone: the walk may end in this leaf
+			p.PrefetchChildren(n, i, i+1) // only this leaf, because the walk may end in it
 		}
 		if n, err = c.enter(n, i); err != nil {
 			return c.fail(err)
@@ -241,8 +242,8 @@ func (c *Cursor) land(n Node, i int) bool {
 }
 
 // nextLeaf moves from leaf from to the first record of the next leaf. That record must be above the last one of
-// from. So a walk meets no leaf twice, whatever the inner nodes of a malformed tree say, and ends after at most as
-// many leaves as there are pages.
+// from. So even in a malformed tree a walk meets no leaf twice, and ends after at most as many leaves as there are
+// pages.
 func (c *Cursor) nextLeaf(from Node) bool {
 	for c.depth > 0 {
 		c.depth--
@@ -290,8 +291,8 @@ func (c *Cursor) previousLeaf(from Node) bool {
 	return false
 }
 
-// announce announces, where Apart is set, children of an inner node, from included and to excluded, at the first move from one leaf to
-// another below the same parent, and at each nearLeaves-th after that. So a walk over leaves that are not in the
+// announce announces the children from to to-1 of an inner node, if Apart is set. It does so at the first move from one leaf to
+// another below the same parent, and at each nearLeaves-th such move after that. So a walk over leaves that are not in the
 // system's cache waits for the device once for all of them, and a walk that stays in one leaf announces nothing.
 func (c *Cursor) announce(n Node, from, to int) {
 	if !c.Apart {

@@ -7,7 +7,7 @@ import (
 
 // Cut removes the records from from on and below to (nil: all that follow). The subtrees between the leaf of from
 // and the leaf of to are removed whole, without a search for each record. Each of their pages is read once, for its
-// number of records and for its references, which Editor.Drop has to know. Inner nodes change only on the two
+// number of records and for its references, which are passed to Editor.Drop. Inner nodes change only on the two
 // paths, and where small nodes are merged. In the two leaves at the ends, the records are deleted by a batch.
 //
 // Errors are as with Apply.
@@ -43,14 +43,14 @@ type cutter struct {
 	a        *applier
 	root     PageID
 	from, to []byte
-	left     bool // the current path is that to from, otherwise that to to
+	left     bool // the current path leads to the key from, otherwise to the key to
 }
 
-// beside removes the children of one node that lie between the paths to from and to. The node is the first on the
-// current path that has such children. It reports whether there was one.
+// beside removes the children of one node that lie between the path to the key from and the path to the key to.
+// The node is the first on the current path that has such children. beside reports whether there was one.
 //
-// Invariant: a child between the two paths has only keys of the range. The path to from leads through a child
-// before it, so every key that a search can find below the child is above from; and likewise for to.
+// Invariant: a child between the two paths has only keys of the range. The path to the key from leads through
+// an earlier child, so every key that a search can find below the child is above from; the same holds for to.
 func (c *cutter) beside() (cut bool, err error) {
 	a, from, to, left := c.a, c.from, c.to, c.left
 	n, err := rootNode(a.e, c.root)
@@ -62,7 +62,7 @@ func (c *cutter) beside() (cut bool, err error) {
 		f := &a.path[depth]
 		f.id, f.node, f.last = id, n, last
 		f.changes, f.shrunk, f.ahead.index, f.fetched = len(a.changes), len(a.shrunk), 0, 0
-		i, j := -1, n.Count() // the children between i and j go
+		i, j := -1, n.Count() // the children between i and j are removed
 		if left || together {
 			if i, err = n.route(a.e, from, 0); err != nil {
 				return false, err
@@ -130,8 +130,8 @@ func (c *cutter) removeAll(id PageID, level int) error {
 	return nil
 }
 
-// ahead announces up to nearLeaves children, from i on and below end, to the Editor, once for each such group: when
-// done is 0.
+// ahead announces the children from i to end-1, at most nearLeaves of them, to the Editor if done is 0: once for
+// each such group.
 func (c *cutter) ahead(n Node, i, done, end int) {
 	if done > 0 {
 		return

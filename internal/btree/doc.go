@@ -4,10 +4,10 @@
 //
 // # Pages and versions
 //
-// A [Node] is a read-only view of one tree page. It is either a page image, 4096 bytes kept by somebody else (for
-// example a read-only mapping of the file), or a version in memory made by [Apply]. A version never changes; a
-// change makes a new version and leaves the old one to its readers. Versions of a leaf share their cells (see
-// heap.go), so changing one record of a leaf copies the leaf's directory, not the page.
+// A [Node] is a read-only view of one tree page. It is either a page image, 4096 bytes that belong to the caller
+// (for example in a read-only mapping of the file), or a version in memory made by [Apply]. A version never
+// changes; a change makes a new version, and readers of the old one keep it. Versions of a leaf share their
+// cells (see heap.go), so changing one record of a leaf copies the leaf's directory, not the page.
 //
 // # Records
 //

@@ -62,7 +62,7 @@ func (n Node) isEven() bool {
 }
 
 // exactPrefix returns how many leading bytes the inline parts of all keys of a leaf share. The prefix of a version
-// may be shorter, because it is not raised when records leave.
+// may be shorter, because it is not raised when records are removed.
 func (n Node) exactPrefix() int {
 	if n.Count() < 2 {
 		return 0

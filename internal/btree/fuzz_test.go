@@ -176,7 +176,7 @@ func (h *hostile) Ahead([]PageID)            {}
 func (h *hostile) Remove(id PageID)          { delete(h.newest, id) }
 func (h *hostile) Drop(ref Ref)              {}
 
-// TestOnePageManyTimes changes a tree that has the same leaf behind many separators.
+// TestOnePageManyTimes changes a tree that has the same leaf after many separators.
 func TestOnePageManyTimes(t *testing.T) {
 	inner := View(innerOf(t, 1, "", "b", "c", "d", "e", "f"))
 	for _, period := range []PageID{1, 2, 3} {

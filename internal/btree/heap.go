@@ -38,8 +38,8 @@ func heapHold(h pointer) {
 	store32(h, 0, load32(h, 0)+1)
 }
 
-// mustBeShared checks, in builds with the tag invariants, that somebody holds h. Of a released block the byte behind the
-// class is overwritten.
+// mustBeShared checks, in builds with the tag invariants, that h has not been released: the release of a block
+// overwrites the byte after the class.
 func mustBeShared(h pointer) {
 	if invariants.Enabled {
 		invariants.Check(load32(h, 0) > 0 && load16(h, heapClassAt)>>8 == 0, "nobody holds a block that is shared or released")

@@ -15,7 +15,7 @@ func (n Node) Child(i int) PageID {
 	return load64(n.dir, headerBytes+n.Count()*(headBytes+innerSlotBytes)+i*childBytes)
 }
 
-// tail returns the bytes of a separator behind the common prefix and the head.
+// tail returns the bytes of a separator after the common prefix and the head.
 func (n Node) tail(raw uint32) []byte {
 	return slice(n.base, innerOffset(raw), max(0, innerLen(raw)-headBytes))
 }

@@ -45,7 +45,7 @@ func (a *applier) buildInner(level int, entries []entry) Node {
 	return viewAt(image, ownsImage)
 }
 
-// encodeInner writes the body of an inner node of entries that fit and ascend, without the zeros behind it, and
+// encodeInner writes the body of an inner node of entries that fit and ascend, without the zeros after it, and
 // returns its size.
 func encodeInner(dir pointer, level int, entries []entry) (size int) {
 	prefix := sharedPrefix(entries)

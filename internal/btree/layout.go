@@ -31,9 +31,9 @@ package btree
 // common (0 if there are fewer than two), kept once in front of the tails. A head is the four bytes after those, a
 // tail the bytes after the head. The length counts head and tail, without padding.
 //
-// A separator that would need more than MaxSeparator bytes to tell its neighbours apart is cut to MaxSeparator
+// A separator that would need more than MaxSeparator bytes to separate its two neighbours is cut to MaxSeparator
 // bytes and flagged. A cut separator stands for the first key below its child: a search whose key starts with it
-// compares with that first key. There always is one, because a leaf that becomes empty is removed at once.
+// compares with that first key. That key always exists, because a leaf that becomes empty is removed at once.
 const (
 	PageSize = 4096               // bytes of a page
 	MuxSize  = 40                 // bytes of a page that belong to the log
@@ -45,7 +45,7 @@ const (
 	innerSlotBytes  = 4
 	childBytes      = 8
 	leafEntryBytes  = headBytes + leafSlotBytes               // bytes that a record takes beside its cell
-	innerEntryBytes = headBytes + innerSlotBytes + childBytes // bytes that a child takes beside its tail
+	innerEntryBytes = headBytes + innerSlotBytes + childBytes // bytes that a child takes in addition to its tail
 	refBytes        = 20
 	loggedBytes     = 10 // of a Ref to a Logged value: place u64, length u16
 	placeLengthAt   = 8  // offset of that length
@@ -65,7 +65,7 @@ const (
 
 // Limits of records and trees.
 const (
-	MaxKey       = 64<<10 + 8 // bytes of a key: the user's 64 KiB behind the prefix of a keyspace
+	MaxKey       = 64<<10 + 8 // bytes of a key: the user's 64 KiB after the prefix of a keyspace
 	MaxValue     = 4 << 30    // bytes of a value
 	MaxInlineKey = 1000       // bytes of a key in its leaf
 	MaxSeparator = 496        // bytes of a separator in an inner node
@@ -127,8 +127,8 @@ func leafFits(count, cells int, even bool) bool {
 	return leafBytes(count, cells, even) <= BodySize && count <= maxLeafCount
 }
 
-// leafRoom returns the bytes that a record takes beside its cell, and the bytes that all records of a leaf may
-// take.
+// leafRoom returns the bytes that a record takes beyond its cell, and the bytes that all records of a leaf
+// may take together.
 func leafRoom(even bool) (entry, room int) {
 	if even {
 		return headBytes, roomBytes - leafSlotBytes

@@ -1,6 +1,7 @@
 package btree
 
-// Ref is what a leaf holds of a record that is not Inline: where its value is, and the length of a long key.
+// Ref is stored in a leaf for a record that is not Inline: it says where the value is, and has the length of
+// a long key.
 type Ref struct {
 	ID       PageID    // name of the run, or place of a Logged value
 	ValueLen uint64    // bytes of the value
@@ -8,8 +9,8 @@ type Ref struct {
 	Kind     ValueKind // Run, Extents or Logged
 }
 
-// RunKeyLen returns how many bytes of a key the run of its record holds, which is Ref.KeyLen: the whole of a long
-// key, none of a short one.
+// RunKeyLen returns how many bytes of a key are in the run of its record, the value for Ref.KeyLen: all bytes of
+// a long key, none of a short one.
 func RunKeyLen(key []byte) uint32 {
 	if len(key) > MaxInlineKey {
 		return uint32(len(key))
@@ -84,7 +85,8 @@ func (c Cell) Value() []byte {
 	return slice(c.at, rawKeyLen(c.raw), rawValueLen(c.raw))
 }
 
-// Ref returns where a value is that is not Inline. For an Inline record it returns the zero Ref.
+// Ref returns the reference to a value that is not Inline. For an Inline record it returns the
+// zero Ref.
 func (c Cell) Ref() Ref {
 	if c.Kind() == Inline {
 		return Ref{}
@@ -96,7 +98,7 @@ func (c Cell) Ref() Ref {
 	return Ref{ID: load64(c.at, at), ValueLen: load64(c.at, at+8), KeyLen: load32(c.at, at+16), Kind: c.Kind()}
 }
 
-// ValueLen returns the bytes of the value, wherever the value is.
+// ValueLen returns the length of the value in bytes, for every kind of value.
 func (c Cell) ValueLen() uint64 {
 	if c.Kind() == Inline {
 		return uint64(rawValueLen(c.raw))

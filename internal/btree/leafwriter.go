@@ -11,13 +11,13 @@ type leafWriter struct {
 }
 
 // spareCells returns the room of a new heap for cells bytes of cells: a quarter more, because a leaf that was
-// changed once tends to be changed again, but at most the largest heap.
+// changed once tends to be changed again, but not more than the largest heap has.
 func spareCells(cells int) int { return min(cells+cells/4, maxHeap-heapHeader) }
 
 // newDirectory returns the directory of a leaf whose first key begins with first and whose common prefix has prefix
-// bytes. The caller has to write heads and slots. The prefix stands behind the slots, where an image has it too, as
-// the beginning of the first cell: so a search can compare it without reading cells. Two more bytes are for
-// rawSlot, which reads up to two bytes past the last slot.
+// bytes. The caller has to write heads and slots. The prefix is stored after the slots, so that a search can
+// compare it without reading cells; an image has it in the same place, as the beginning of the first cell. Two more
+// bytes follow for rawSlot, which reads up to two bytes past the last slot.
 func newDirectory(m *Memory, count, cells, prefix int, first []byte) pointer {
 	end := headerBytes + count*leafEntryBytes
 	dir := m.alloc(classOf(end + max(2, prefix)))
@@ -83,7 +83,7 @@ func (w *leafWriter) finish() Node {
 	return n
 }
 
-// node returns the leaf; its heads must have been set, or will be.
+// node returns the leaf. Its heads must be set before or after the call.
 func (w *leafWriter) node() Node {
 	if w.next != w.count {
 		panic("btree: leaf has other records than announced")

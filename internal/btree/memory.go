@@ -11,7 +11,7 @@ import "flashdbm/internal/invariants"
 //  2. All blocks of a slab are of one class. A slab with a free block is in the open list of its class; a slab
 //     without a live block belongs to no class and is in the list of empty slabs.
 //  3. At most keepEmpty of the empty slabs, the ones used last, keep memory of the system, and these are reused
-//     first. So the memory that one batch after the other takes and frees does not go back to the system each time.
+//     first. So memory that each batch takes and frees does not go back to the system after each batch.
 //  4. Slabs start at multiples of slabBytes, so the address of a block leads to its slab. The last four bytes of a
 //     slab with blocks are its index.
 //
@@ -26,7 +26,7 @@ type Memory struct {
 	warm   int
 	unmaps []func() error
 	held   int64
-	pool   *MemoryPool // gets the mapped memory at Close; nil: the system does
+	pool   *MemoryPool // gets the mapped memory at Close; nil: the memory goes back to the system
 
 	apply applier  // scratch of the batch being applied, kept for the next one
 	moved []uint16 // scratch of Rebase
@@ -60,7 +60,7 @@ const (
 type class = uint8
 
 // classBytes are the sizes of blocks: steps of 64 bytes up to 1 KiB, then four steps for each doubling, and two at
-// the top. So little of a block is wasted on a directory.
+// the top. So a directory wastes little of its block.
 var classBytes = [...]int{
 	64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024,
 	1152, 1280, 1408, 1536, 1792, 2048, 2304, 2560, 3072, 3584, 4096, 5120, 6144,
@@ -90,8 +90,8 @@ func NewMemory() *Memory { return &Memory{} }
 // of free blocks in slabs in use.
 func (m *Memory) Held() int64 { return m.held }
 
-// Close returns all memory to the system, or to the pool. Nobody, readers included, may use versions of this Memory
-// any more.
+// Close returns all memory to the system, or to the pool. After that no goroutine, readers included, may use
+// versions of this Memory.
 func (m *Memory) Close() {
 	if m.pool != nil {
 		m.pool.put(m)
@@ -150,7 +150,7 @@ func (m *Memory) release(p pointer) {
 				discard(oldest.bytes)
 			}
 		}
-	case s.live < 0: // before the next case: an empty slab is not linked
+	case s.live < 0: // this case comes before the next one, because an empty slab is not linked
 		panic("btree: block released twice")
 	case !s.linked:
 		m.link(s)
@@ -170,7 +170,7 @@ func (m *Memory) newSlab(c class) *slab {
 	m.empty = m.empty[:len(m.empty)-1]
 	m.warm = max(m.warm-1, 0)
 	s.class, s.carved, s.free = c, 0, noBlock
-	store32(s.base, slabBytes-4, s.index) // written now and not when the slab is mapped: most databases need few slabs, and touch no others
+	store32(s.base, slabBytes-4, s.index) // written here and not when the slab is mapped: most databases need few slabs, and should not touch the others
 	m.link(s)
 	return s
 }

@@ -4,9 +4,9 @@ package btree
 
 import "golang.org/x/sys/unix"
 
-// mapChunk returns n bytes of zeroed memory outside the Go heap; unmap frees them. There, versions cost the garbage
-// collector no work, and it does not wait for the heap to grow to twice their size. If the system has no memory to
-// map, the chunk comes from the Go heap.
+// mapChunk returns n bytes of zeroed memory outside the Go heap; unmap frees them. Outside of the Go heap, versions
+// cost the garbage collector no work, and do not enter into the heap size at which it runs. If the system has no
+// memory to map, the chunk comes from the Go heap.
 func mapChunk(n int) (chunk []byte, unmap func() error) {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {

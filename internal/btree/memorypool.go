@@ -3,8 +3,8 @@ package btree
 import "sync"
 
 // A MemoryPool keeps the mapped memory of closed Memories for new ones. It is for tests that open thousands of
-// small databases one after the other: getting memory from the system takes longer than all that they do with it.
-// Any number of goroutines may use it.
+// small databases one after the other: to get memory from the system takes longer than all work with those
+// databases. Any number of goroutines may use it.
 type MemoryPool struct {
 	mu   sync.Mutex // guards idle
 	idle []*Memory
@@ -27,7 +27,8 @@ func (p *MemoryPool) NewMemory() *Memory {
 	return m
 }
 
-// put adds the mapped memory of m, whose blocks nobody uses any more, to the pool.
+// put adds the mapped memory of m to the pool. The blocks of m must no longer be
+// in use.
 func (p *MemoryPool) put(m *Memory) {
 	next := &Memory{pool: p, slabs: m.slabs, unmaps: m.unmaps, poison: m.poison, onHeap: m.onHeap}
 	for i := len(m.slabs) - 1; i >= 0; i-- {

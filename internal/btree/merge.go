@@ -6,7 +6,8 @@ import (
 )
 
 // canMerge reports whether one of the children that became small fits together with a neighbour. If children were
-// added or removed, it does not look, and leaves the answer to mergeSmall.
+// added or removed (moved), it does not compare sizes and returns true if any child became small; mergeSmall then
+// finds out.
 func (a *applier) canMerge(n Node, moved bool, shrunk []int) (bool, error) {
 	if moved {
 		return len(shrunk) > 0, nil
@@ -55,7 +56,7 @@ func (a *applier) mergeSmall(level int, entries []entry) ([]entry, error) {
 	return entries, nil
 }
 
-// merge merges entry i with entry i+1 if there is one and they fit. It changes nothing in the slice but
+// merge merges entry i with entry i+1 if there is one and they fit. In the slice it changes only
 // entries[i].small.
 func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	if i+1 >= len(entries) {
@@ -106,9 +107,9 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	return true, nil
 }
 
-// divided returns an error unless all keys of leaf l are below those of leaf r, which ascend, with the separator in between. A
-// record on the wrong side of a separator is not found by its key, and so cannot be deleted: it must not reappear
-// because the separator is removed (see widen.go).
+// divided returns an error unless all keys of leaf l are below separator s, all keys of leaf r are at or above it, and the
+// long keys of r ascend. A search does not find a record on the wrong side of a separator, so the record cannot be deleted. It
+// must not reappear because the separator is removed (see widen.go).
 func (a *applier) divided(l, r Node, s separator, left, right PageID) error {
 	// The inline part of a long key is longer than any separator.
 	ok := (l.Count() == 0 || belowHigh(l.key(l.Count()-1), bound{s, true})) && (r.Count() == 0 || bytes.Compare(r.key(0), s.bytes) >= 0)
@@ -127,8 +128,8 @@ func (a *applier) divided(l, r Node, s separator, left, right PageID) error {
 	return nil
 }
 
-// fitTogether reports whether l and r may be merged, as far as their sizes tell: the separators of inner nodes may
-// get longer.
+// fitTogether reports whether l and r may be merged, judged by their present sizes. For inner nodes that is not
+// certain, because their separators may get longer.
 func (a *applier) fitTogether(l, r Node) bool {
 	if !l.IsLeaf() || !r.IsLeaf() {
 		return l.bytes()+r.bytes()-headerBytes <= mergedBytes

@@ -9,7 +9,7 @@ type PageID = uint64
 // A leaf consists of up to three pieces: its directory (header, heads and slots); a page image, which has the cells
 // at offsets below PageSize; and a cell heap, which has the cells at offsets from PageSize on. In an image the
 // directory is a part of the image, and there is no heap. An inner node is always an image; in a version, the image
-// ends behind its last cell.
+// ends after its last cell.
 type Node struct {
 	dir  pointer // header, heads, slots
 	base pointer // image, or nil if the leaf has all its cells in the heap
@@ -61,7 +61,7 @@ func (n Node) Count() int { return int(n.meta & 0xFFFF) }
 // leave out.
 func (n Node) prefix() int { return int(n.meta >> 16 & 0xFFFF) }
 
-// common returns the bytes of the prefix. They stand behind the directory.
+// common returns the bytes of the prefix. They stand after the directory.
 func (n Node) common() []byte {
 	size := leafEntryBytes
 	switch {
@@ -73,8 +73,8 @@ func (n Node) common() []byte {
 	return slice(n.dir, headerBytes+n.Count()*size, n.prefix())
 }
 
-// even reports whether a leaf is known to be even. If not, it may still be even; it then also fits a page as a leaf
-// that is not even.
+// even reports whether a leaf is known to be even. A leaf that is not known to be even may be even all the same; it
+// then also fits a page as a leaf that is not even.
 func (n Node) even() bool { return n.meta&isEven != 0 }
 
 // hasOneSlot reports whether the directory of a leaf has only the slot of its first record, as in the image of an
@@ -83,7 +83,8 @@ func (n Node) hasOneSlot() bool { return n.meta&(isEven|ownsDirectory<<40) == is
 
 func (n Node) owns(piece uint64) bool { return n.meta>>40&piece != 0 }
 
-// IsImage reports whether n is the View of a page image that somebody else keeps, and not a version in memory.
+// IsImage reports whether n is the View of a page image that the caller of View keeps, and not a version in
+// memory.
 func (n Node) IsImage() bool { return n.meta>>40&0xFF == 0 }
 
 // Borrows reports whether n reads a page image that the caller of View keeps: n is that View, or a version of a
@@ -119,7 +120,7 @@ func (n Node) FirstKey() []byte {
 }
 
 // Release frees the blocks that only n holds; a View holds none. The writer calls it once for each version, when
-// nobody can read it any more.
+// no reader can reach the version any more.
 func (n Node) Release(m *Memory) {
 	if n.owns(ownsDirectory) {
 		m.release(n.dir)
@@ -132,7 +133,8 @@ func (n Node) Release(m *Memory) {
 	}
 }
 
-// headOf returns the first four bytes of b, padded with zeros, as a number that compares like them.
+// headOf returns the first four bytes of b, padded with zeros, as a big-endian number: numbers
+// compare like these bytes.
 func headOf(b []byte) uint32 {
 	if len(b) >= 4 {
 		return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])

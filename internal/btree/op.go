@@ -4,7 +4,7 @@ package btree
 type Op struct {
 	Key    []byte // the whole key, even if it is long
 	Value  []byte // of a put without Ref; FitsInline holds
-	Ref    *Ref   // of a put whose value, and long key, the caller has written elsewhere
+	Ref    *Ref   // of a put whose value, with the key if it is long, the caller has written elsewhere
 	Delete bool   // a delete: Value and Ref are ignored
 	Marks  bool   // of a delete: the leaf gets a new version even if it has no such record
 }

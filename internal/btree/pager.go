@@ -13,8 +13,8 @@ type Pager interface {
 	RunKey(ref Ref) ([]byte, error)
 }
 
-// Prefetching is a Pager that can be told that Node will be asked for the children of an inner node, from included and to
-// excluded: it makes the system read them at the same time, and does not wait.
+// Prefetching is a Pager with PrefetchChildren, which announces calls of Node for the children from to to-1 of an inner
+// node. It makes the system read these pages in parallel, and does not wait for them.
 type Prefetching interface{ PrefetchChildren(n Node, from, to int) }
 
 // Editor is the working tree of the single writer. As a Pager it returns the newest images, including those of the
@@ -25,13 +25,13 @@ type Editor interface {
 	// Memory returns the allocator for versions. It is always the same one.
 	Memory() *Memory
 
-	// Put gives a page a new image. The editor keeps the image, and releases the one that it replaces when nobody
-	// reads that any more. The replaced image may be one of the same batch.
+	// Put gives a page a new image. The editor keeps the image, and releases the one that it replaces when that
+	// has no more readers. The replaced image may be one of the same batch.
 	Put(id PageID, n Node)
 
-	// Update is Put of a leaf that keeps its bounds and its references: since the image before, only records in its
-	// cells were added, changed or removed, and no other page of the batch depends on that. The batch may Put the
-	// same page afterwards.
+	// Update is Put of a leaf that keeps its bounds and its references: compared with the previous image, only
+	// records in its cells were added, changed or removed, and no other page of the batch depends on that change.
+	// The batch may Put the same page afterwards.
 	Update(id PageID, n Node)
 
 	// Grow is Put of a page when leaves below a parent are split and nothing else happens: of a leaf that was
@@ -44,7 +44,7 @@ type Editor interface {
 	// earlier may have records outside of the new bounds.
 	Narrow(id PageID)
 
-	// Ahead announces that Node will be called for these pages soon. It may do nothing. It serves editors that find
+	// Ahead announces that Node will be called for these pages soon. It may do nothing. It is for editors that find
 	// several pages together faster than one by one.
 	Ahead(ids []PageID)
 

@@ -2,8 +2,9 @@ package btree
 
 import "bytes"
 
-// patchInner makes the new version of an inner node that only gets more children, if they fit and have the common
-// prefix: by far the most frequent case. It copies runs of entries of n without decoding their separators.
+// patchInner makes the new version of an inner node to which children are only added, if they fit and have the
+// common prefix. That is by far the most frequent case. It copies runs of entries of n without decoding their
+// separators.
 func (a *applier) patchInner(n Node, changes []change) (Node, bool) {
 	old := n.Count()
 	if old < 3 {
@@ -42,7 +43,7 @@ type innerPatch struct {
 	n        Node
 	dir      pointer
 	count    int // children that it will have
-	from, to int // children of n, and of the version, that are done
+	from, to int // numbers of children of n, and of the version, already handled
 	at       int // offset from dir at which the next tail goes
 }
 

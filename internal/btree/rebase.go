@@ -6,8 +6,8 @@ package btree
 // different images.
 //
 // A changed version keeps the cells that it shares with its predecessor at their offsets in image and heap. So n
-// and older share a cell exactly if they have a cell at the same offset; only for a cell of no bytes does the
-// offset tell nothing.
+// and older share a cell if and only if they have a cell at the same offset; an exception are cells of no bytes,
+// whose offset says nothing.
 func (n Node) Rebase(m *Memory, older Node, image []byte) (v Node, ok bool) {
 	if !n.IsLeaf() || !older.IsLeaf() || n.IsImage() || n.base == nil || n.base != older.base {
 		return Node{}, false

@@ -6,9 +6,9 @@ import (
 )
 
 // Repack fills up leaves: it moves the records of neighbouring leaves together, so that they take as many leaves as
-// a load in key order would make. It looks at the leaf in which key from belongs and at those behind it under the
-// same parent, at most the given number, and changes them if that saves one leaf in repackShare. Repacked.Next is
-// the key of the first record behind them.
+// a load in key order would make. It considers the leaf to which the key from belongs and the leaves after it under
+// the same parent, at most the given number of leaves. It changes them if that saves one leaf in repackShare.
+// Repacked.Next is the key of the first record after these leaves.
 //
 // No record changes. The leaves on the left keep their names, those on the right leave the tree, and parents that
 // become small are merged as after deletes. Errors are as with Apply.
@@ -16,9 +16,9 @@ func Repack(e Editor, root PageID, from []byte, most int) (r Repacked, err error
 	return repackFrom(e, root, from, most, false)
 }
 
-// Spread is Repack for a tree that goes on getting records in random order. It keeps half of the leaves that Repack
-// would save, and fills all leaves equally. In a full leaf the next record would cause a split, and so cost a page;
-// a leaf with room takes some records. Spread changes leaves if that saves one in spreadShare.
+// Spread is Repack for a tree that continues to get records in random order. It keeps half of the leaves that
+// Repack would save, and fills all leaves equally. A leaf with room can take some records, while the next record
+// for a full leaf causes a split, which costs a page. Spread changes leaves if that saves one in spreadShare.
 func Spread(e Editor, root PageID, from []byte, most int) (r Repacked, err error) {
 	return repackFrom(e, root, from, most, true)
 }
@@ -36,12 +36,12 @@ func repackFrom(e Editor, root PageID, from []byte, most int, spread bool) (r Re
 
 // Repacked is the result of Repack or Spread.
 type Repacked struct {
-	Next    []byte // key to go on from; nil at the end of the tree
-	Leaves  int    // leaves looked at
-	Full    int    // full leaves that would hold their records
+	Next    []byte // key at which the next call should begin; nil at the end of the tree
+	Leaves  int    // leaves considered
+	Full    int    // number of full leaves that would hold the records of these leaves
 	Written int    // leaves changed
 	Removed int    // leaves removed
-	Begun   bool   // leaves were changed: after an error the working tree is half changed. If false, nothing has changed
+	Begun   bool   // changes have begun: after an error the working tree may be partly changed. If false, nothing has changed
 }
 
 const (
@@ -74,7 +74,7 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool
 	if r.Next, err = a.keyBehind(depth, n, end); err != nil {
 		return r, err
 	}
-	if r.Next != nil && bytes.Compare(r.Next, from) <= 0 { // a caller that goes on from there would never end
+	if r.Next != nil && bytes.Compare(r.Next, from) <= 0 { // a caller that continues from there would never end
 		return r, fmt.Errorf("%w: keys of page %#x are out of order with those of the leaf behind it", ErrMalformed, n.Child(end-1))
 	}
 	var leaves []Node
@@ -218,7 +218,7 @@ func (a *applier) refill(n Node, first int, leaves []Node, pieces []packedLeaf) 
 	for i := range first {
 		entries = append(entries, entry{separator: a.separatorAt(n, i), id: n.Child(i)})
 	}
-	made := make([]Node, len(pieces)) // all are made before the first Put, which may free an old image
+	made := make([]Node, len(pieces)) // all leaves are made before the first Put, because a Put may free an old image
 	for i := range pieces {
 		p := &pieces[i]
 		s := a.separatorAt(n, first)
@@ -228,7 +228,7 @@ func (a *applier) refill(n Node, first int, leaves []Node, pieces []packedLeaf) 
 		}
 		entries = append(entries, entry{separator: s, id: n.Child(first + i)})
 		if len(p.spans) == 1 && p.spans[0].leaf == i && p.count == leaves[i].Count() {
-			a.e.Narrow(n.Child(first + i)) // unchanged, except for the separators beside it
+			a.e.Narrow(n.Child(first + i)) // unchanged, except for the separators on its two sides
 			continue
 		}
 		last := p.spans[len(p.spans)-1]

@@ -7,8 +7,9 @@ import (
 
 // upper returns how many heads are at or below h.
 //
-// Most of the time of a search is waiting for memory. Binary search makes each load wait for the one before. upper
-// loads seven heads at a time, whose cache lines arrive together, and has no branch that depends on them.
+// A search spends most of its time waiting for memory. In a binary search each load waits for the previous one.
+// upper loads seven heads at a time, so that their cache lines arrive together, and has no branch that depends on
+// them.
 func (n Node) upper(h uint32) int {
 	p, count := add(n.dir, headerBytes), n.Count()
 	above := uint64(h) + 1
@@ -79,7 +80,7 @@ func (n Node) find(p Pager, key []byte) (i int, found bool, err error) {
 	return n.findFrom(p, key, headOf(key[prefix:min(len(key), MaxInlineKey)]))
 }
 
-// findFrom is find for a key that begins with the common prefix, and whose inline part has the head h behind it.
+// findFrom is find for a key that begins with the common prefix, and whose inline part has the head h after it.
 func (n Node) findFrom(p Pager, key []byte, h uint32) (i int, found bool, err error) {
 	high := n.upper(h)
 	if high == 0 || n.head(high-1) != h {
@@ -116,7 +117,8 @@ func (n Node) findFrom(p Pager, key []byte, h uint32) (i int, found bool, err er
 }
 
 // lookup returns the record of a leaf with the given key. Unlike find it compares the common prefix only as a part
-// of the key it finds, and it prefetches: most lookups are of leaves and records that are in no cache.
+// of the key that it finds. It prefetches, because most lookups are of leaves and records that are in no processor
+// cache.
 func (n Node) lookup(p Pager, key []byte) (c Cell, found bool, err error) {
 	if n.IsImage() {
 		fetch(add(n.dir, 64), fetchDirectory)
@@ -147,7 +149,8 @@ const (
 )
 
 // route returns the index of the child of an inner node below which key belongs: the child of the last separator
-// that is not above key. The caller knows that the index is at least from; the children before are not looked at.
+// that is not above key. The caller guarantees that the index is at least from; route does not read the children
+// before that.
 func (n Node) route(p Pager, key []byte, from int) (int, error) {
 	prefix := n.prefix()
 	if prefix > 0 {

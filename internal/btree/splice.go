@@ -5,7 +5,8 @@ import "errors"
 // ErrOneLeaf: a root has two children at least.
 var ErrOneLeaf = errors.New("btree: a row of one leaf does not make a tree")
 
-// A Row is a list of leaves in the order of their keys that lead nowhere yet: Splice makes them part of a tree.
+// A Row is a list of leaves in the order of their keys that no inner node refers to yet: Splice makes them part
+// of a tree.
 type Row struct {
 	entries []entry // the separator of the first one is not used
 	records int64
@@ -33,9 +34,9 @@ func (b *Builder) FinishRow() (*Row, error) {
 // Leaves returns the number of leaves.
 func (r *Row) Leaves() int { return len(r.entries) }
 
-// InnerPages bounds the inner nodes that Splice makes or changes, in a tree of the given height: the nodes that the
-// leaves fill, each at least half full, and on each level the node that they are put into. It may be more if the
-// children of such a node have a long prefix in common that the row does not share.
+// InnerPages returns a bound of the inner nodes that Splice makes or changes in a tree of the given height: the
+// nodes for the leaves of the row, each at least half full, and on each level the node into which these are put.
+// Splice may change more if the children of such a node have a long prefix in common that the row does not share.
 func (r *Row) InnerPages(height int) int64 {
 	bytes := 0
 	for i := range r.entries {
@@ -44,8 +45,9 @@ func (r *Row) InnerPages(height int) int64 {
 	return int64(2*bytes/roomBytes) + 2*int64(height+2)
 }
 
-// Neighbours returns the records of the leaf in which the key belongs, as puts: those below the key, and those at
-// or above it. They are valid as long as the version of the leaf. height is that of the tree, 0 for a single leaf.
+// Neighbours returns the records of the leaf to which the key belongs, as puts: before has those below the key,
+// behind those at or above it. The slices are valid as long as the version of the leaf. height is that of the
+// tree, 0 for a single leaf.
 func Neighbours(p Pager, root PageID, key []byte) (before, behind []Op, height int, err error) {
 	n, err := rootNode(p, root)
 	for height = n.Level(); err == nil && !n.IsLeaf(); {
@@ -75,14 +77,14 @@ func Neighbours(p Pager, root PageID, key []byte) (before, behind []Op, height i
 	return ops[:at], ops[at:], height, nil
 }
 
-// Splice replaces the leaf in which the key belongs by the leaves of a row, which have all of its records and others
-// beside them: between two records that follow each other in that leaf, or at an end of it. Inner nodes change only on
-// the path to the leaf, and get as many siblings as they need.
+// Splice replaces the leaf to which the key belongs by the leaves of a row. The row has all records of the leaf and
+// others in one place among them: between two successive records of the leaf, or at one of its ends. Inner nodes
+// change only on the path to the leaf, and get as many siblings as they need.
 //
-// If the tree is a single leaf, the row has two leaves or more.
+// If the tree is a single leaf, the row must have two leaves or more.
 //
-// The references of the leaf are in the row, so none is dropped. The lower bound of the leaf stays what it is: behind a
-// cut separator that is the leaf's first key, which is not above the key, and so stays the first one of the row.
+// The references of the leaf are in the row, so none is dropped. The lower bound of the leaf does not change. After a
+// cut separator that bound is the leaf's first key; it is not above the key, so it is also the first key of the row.
 //
 // Errors are as with Apply.
 func Splice(e Editor, root PageID, key []byte, row *Row) (Result, error) {

@@ -56,7 +56,7 @@ func (t *tree) splice(tb testing.TB, m model, ops []Op) {
 	}
 }
 
-// TestSplice splices rows of records into random trees, at their ends and between neighbours, several behind each other
+// TestSplice splices rows of records into random trees, at their ends and between neighbours, several after each other
 // at one place, with batches of Apply in between. It compares the tree with a map, and older snapshots too.
 func TestSplice(t *testing.T) {
 	inTurn(t)
@@ -98,7 +98,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// TestSpliceAfterCutSeparators splices behind and among keys that agree in more bytes than a separator has.
+// TestSpliceAfterCutSeparators splices after and among keys that agree in more bytes than a separator has.
 func TestSpliceAfterCutSeparators(t *testing.T) {
 	inTurn(t)
 	same := bytes.Repeat([]byte{'s'}, MaxSeparator+10)

@@ -45,6 +45,6 @@ func (a *applier) splitInner(level int, entries []entry, ascending bool) (first 
 
 // splitRoom returns the bytes that the entries of a piece may take, counted with the common prefix of the whole. If
 // the piece's own prefix is d bytes longer, it stores d bytes more once, and saves at least d-headBytes in each of
-// at least two tails. So a piece needs at most the prefix and headBytes beside what was counted. (A piece of two
-// children has no prefix, and room in any case.)
+// at least two tails. So a piece needs at most the prefix and headBytes in addition to what was counted. (A piece
+// of two children has no prefix, and room in any case.)
 func splitRoom(prefix int) int { return roomBytes - prefix - headBytes }

@@ -7,10 +7,10 @@ type item struct {
 	size int   // bytes that it takes in a page
 }
 
-// splitLeaf makes as many leaves as the records of n with the edits need. The first takes the place of n; the
-// others go on the stack of pieces. If the first has exactly the records of n, n stays as it is.
+// splitLeaf makes as many leaves as the records of n with the edits need. The first replaces n; the others go
+// on the stack of pieces. If the first has exactly the records of n, n stays as it is.
 //
-// Usually the pieces get equal shares. But if n is the last leaf of the tree and all new records come behind its
+// Usually the pieces get equal shares. But if n is the last leaf of the tree and all new records come after its
 // records, more such records are likely: then all pieces but the last are filled up, and the old leaf often stays
 // as it is.
 func (a *applier) splitLeaf(n Node, last bool) (first Node, became state) {
@@ -69,8 +69,8 @@ func (a *leafEdit) list(n Node, entry int) (total int) {
 	return total
 }
 
-// share returns the end of the piece that begins at from and should have about want bytes, and the size of the
-// piece. The piece has at least one item and at most room bytes.
+// share returns the end and the size of the piece that begins at item from and should have about want bytes.
+// The piece has at least one item and at most room bytes.
 func share(items []item, from, want, room int) (to, size int) {
 	for to = from; to < min(len(items), from+maxLeafCount); to++ {
 		s := items[to].size

@@ -1,6 +1,6 @@
 package btree
 
-// Stretch returns the leaf with the record under the cursor, the record's index there, and the index behind the
+// Stretch returns the leaf with the record under the cursor, the record's index there, and the index after the
 // last record of the leaf below to (nil: no bound). A caller can iterate over these records by itself, without a
 // call for each, and then set the cursor by MoveTo.
 func (c *Cursor) Stretch(to []byte) (leaf Node, index, end int, err error) {
@@ -16,8 +16,8 @@ func (c *Cursor) Stretch(to []byte) (leaf Node, index, end int, err error) {
 	return c.leaf, c.index, end, nil
 }
 
-// Step is Next where the following record is in the same leaf with its whole key and value, as for most steps of a
-// scan: ok is true, and key and value are those of that record. Otherwise the cursor has not moved.
+// Step is Next for the usual case that the following record is in the same leaf with its whole key and value: it
+// returns them, and ok is true. Otherwise ok is false and the cursor has not moved.
 func (c *Cursor) Step() (key, value []byte, ok bool) {
 	if c.place != onRecord || c.index+1 >= c.leaf.Count() {
 		return nil, nil, false
@@ -44,7 +44,7 @@ func (c *Cursor) Leaf() Node {
 func (c *Cursor) MoveTo(index int) { c.land(c.leaf, index) }
 
 // fetchNext prefetches the beginning of the next leaf below the same parent, so that a scan finds it in the cache.
-// An error is left to the move that goes there.
+// It ignores errors: the move to that leaf returns them.
 func (c *Cursor) fetchNext() {
 	if c.depth == 0 {
 		return

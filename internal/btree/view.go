@@ -11,7 +11,7 @@ import (
 //
 //   - what they read of a page image was verified by CheckPage, which uses only slices;
 //   - what they read of a version was written by this package, into a block of the size that it asked for;
-//   - indexes come from searches, which return less than Count, or from callers, who promise that.
+//   - indexes are below Count: they come from searches, or from callers who guarantee it.
 //
 // Integers go through encoding/binary, so they are little endian on every machine, at any alignment, and each
 // access is still one instruction.
@@ -70,12 +70,12 @@ func pointerTo(b []byte) pointer { return pointer(unsafe.SliceData(b)) }
 // multiples of size.
 func alignDown(p pointer, size uintptr) pointer { return pointer(uintptr(p) &^ (size - 1)) }
 
-// alignOffset returns how many bytes behind p the first multiple of size is.
+// alignOffset returns how many bytes after p the first multiple of size is.
 func alignOffset(p pointer, size uintptr) int { return int(-uintptr(p) & (size - 1)) }
 
-// fetch reads a byte of each cache line from p on. Lines that would be needed one after the other, each to find the
-// next, then come from memory at the same time. It is not inlined and returns a result, so that the compiler does
-// not remove the loads; callers ignore the result.
+// fetch reads a byte of each cache line from p on. The lines are then loaded from memory in parallel, where the
+// code that uses them would load one after the other. It is not inlined and returns a result, so that the compiler
+// does not remove the loads; callers ignore the result.
 //
 //go:noinline
 func fetch(p pointer, n int) (sum byte) {

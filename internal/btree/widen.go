@@ -12,10 +12,11 @@ import (
 // must have nothing that the separator hid. The check costs a descent along one edge of the subtree, mostly to
 // pages that merging has read already.
 
-// widened returns an error if a child of n that stays has something that a separator hid which the changes remove.
+// widened returns an error if a remaining child of n has records that were hidden by a separator which the changes
+// remove.
 func (a *applier) widened(n Node, changes []change) error {
 	var before PageID
-	stays, run := false, false // stays: a child before the current one stays; run: the children between the two go
+	stays, run := false, false // stays: an earlier child remains; run: the children between that one and the current one are removed
 	for i := range n.Count() {
 		gone := false
 		for ; len(changes) > 0 && changes[0].at == i; changes = changes[1:] {
@@ -62,7 +63,8 @@ func (a *applier) endsBelow(id PageID, level int, high bound) error {
 	return nil
 }
 
-// startsAt is endsBelow for the other edge: what a search for a key below low can reach must not be below low.
+// startsAt is endsBelow for the other edge: no key that a search for a key below low can reach may be below
+// low.
 func (a *applier) startsAt(id PageID, level int, low separator) error {
 	n, err := a.entryNode(level, id)
 	for ; err == nil && !n.IsLeaf(); id, n, err = childNode(a.e, n, 0) {
@@ -138,8 +140,8 @@ func (a *applier) endsBelowLeaf(id PageID, level int, r Node) error {
 	return err
 }
 
-// before returns the child before the current one of a frame, with the changes so far applied, if there is one. What
-// is inserted at an index comes before the child that was there.
+// before returns the child before the current one of a frame, with the changes so far applied, if there is one. An
+// entry inserted at an index comes before the child that was there.
 func (f *frame) before(changes []change) (PageID, bool) {
 	for i := f.index; ; i-- {
 		last := len(changes) - 1

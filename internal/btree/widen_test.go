@@ -126,7 +126,7 @@ func staysHidden(t *testing.T, s subtree, hidden string, gone []string, puts ...
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
-// TestHiddenRecordsBesideSplits: a batch splits a leaf and deletes the first record behind a cut separator. The leaf
+// TestHiddenRecordsBesideSplits: a batch splits a leaf and deletes the first record after a cut separator. The leaf
 // that must end below that record is the one before it, with what the batch has made of it.
 func TestHiddenRecordsBesideSplits(t *testing.T) {
 	s := strings.Repeat("s", MaxSeparator)
@@ -146,7 +146,7 @@ func TestHiddenRecordsBesideSplits(t *testing.T) {
 	}
 }
 
-// TestLongKeysInDisorderStayHidden: a leaf has a long key behind a greater one with the same inline part, whose
+// TestLongKeysInDisorderStayHidden: a leaf has a long key after a greater one with the same inline part, whose
 // record a search misses because it takes the leaf before. What would make the leaf's range wider, or begin another
 // leaf with that record, is refused.
 func TestLongKeysInDisorderStayHidden(t *testing.T) {

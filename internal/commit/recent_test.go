@@ -17,7 +17,7 @@ func TestRecentWrites(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var w LastWrites
 		w.Init(1, size)
-		seq := r.Uint64N(1 << 25) // the low bits begin anew some time
+		seq := r.Uint64N(1 << 25) // the low bits wrap around
 		if seed%4 == 0 {
 			seq = 1<<seqBits - 50
 		}
@@ -65,7 +65,7 @@ func TestRecentWrites(t *testing.T) {
 	}
 }
 
-// TestRecentWritesFar: nothing is known of a snapshot so far behind that the low bits of Seqs do not tell their order.
+// TestRecentWritesFar: nothing is known of a snapshot so old that the low bits of Seqs do not tell their order.
 func TestRecentWritesFar(t *testing.T) {
 	for _, behind := range []uint64{farthest / 2, farthest, farthest + 1, 1 << seqBits, 1<<seqBits + 5, 1 << 40} {
 		var w LastWrites

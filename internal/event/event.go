@@ -1,4 +1,4 @@
-// Package event carries what happens in an engine to a function of its user. The engine never waits for that
+// Package event delivers events of an engine to a function of its user. The engine never waits for that
 // function.
 package event
 
@@ -7,11 +7,11 @@ import "time"
 // Kind says what has happened.
 type Kind uint8
 
-// The kinds. Each comment tells the meaning of the fields of an Event besides Kind, Time and Skipped. Fields that
-// it does not name are zero.
+// The kinds. Each comment explains the fields of an Event that the kind sets besides Kind, Time and Skipped.
+// Other fields are zero.
 const (
 	Open          Kind = iota // the database is open. Took: duration of Open
-	Recovery                  // the log was read. Took: time of that and of its redo; Count: records redone; Dropped: an incomplete commit was dropped
+	Recovery                  // the log was read. Took: time for reading and redoing it; Count: records redone; Dropped: an incomplete commit was dropped
 	Flush                     // dirty pages were written. Took; Bytes: written, including those of concurrent commits
 	Checkpoint                // a checkpoint was written. Took; Bytes: as for Flush
 	Clean                     // live pages were moved out of segments with few live pages. Took; Count: pages

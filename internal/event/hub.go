@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// queueLength is the most events that wait for the function. A hundred would do for a function that takes a
-// millisecond. With a longer queue an operator learns late; with a shorter one a burst at the end of a stall is cut
-// short.
+// queueLength is the most events that wait for the function. For a function that takes a millisecond, a hundred
+// would be enough. A longer queue makes events reach the operator later; a shorter one drops more of the burst of
+// events at the end of a stall.
 const queueLength = 256
 
-// limit is how many events of a kind pass in a window of time. Further ones are counted, and the count goes with
-// the next event of the kind.
+// limit is how many events of a kind are delivered in a window of time. Further ones are counted, and the next
+// delivered event of the kind carries the count.
 type limit struct {
 	events uint64
 	window time.Duration
 }
 
-// limits of each kind. Kinds caused by what users or devices do again and again pass a few times a minute at most,
-// so that a log stays readable. Flush, Checkpoint and Clean are frequent if RedoLimit is small.
+// limits of each kind. Kinds whose cause repeats, such as a slow device, are delivered a few times a minute at
+// most, so that a log stays readable. Flush, Checkpoint and Clean are frequent if RedoLimit is small.
 var limits = [Kinds]limit{
 	Open: {10, time.Second}, Close: {10, time.Second}, Recovery: {10, time.Second}, Poisoned: {10, time.Second},
 	Flush: {10, time.Second}, Checkpoint: {10, time.Second}, Clean: {10, time.Second},
@@ -36,10 +36,10 @@ var limits = [Kinds]limit{
 //
 //   - Post never waits: it takes a lock that is held only while an event is copied, and may be called under any
 //     other lock.
-//   - The function is called under no lock and may take any time. Events for which the queue has no room meanwhile
-//     are dropped and counted, like those beyond their limit.
-//   - A panic of the function ends that call. The default logger of package slog is told, at most once a minute,
-//     and the next event is delivered.
+//   - The function is called under no lock and may take any time. Events that find the queue full are dropped and
+//     counted, like those beyond their limit.
+//   - A panic of the function ends that call. The default logger of package slog gets a message, at most once a
+//     minute, and the next event is delivered.
 //   - A function that ends its goroutine (runtime.Goexit) gets the next event on another one.
 //
 // A nil Hub drops everything.
@@ -143,8 +143,8 @@ func (h *Hub) deliver() {
 	}
 }
 
-// next takes the oldest event from the queue. If there is none, ok is false, and next notes that nobody delivers
-// any more.
+// next takes the oldest event from the queue. If there is none, ok is false, and next notes that no goroutine
+// delivers any more.
 func (h *Hub) next() (e Event, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -30,7 +30,7 @@ type Table struct {
 	rows    [][]string
 }
 
-// Open reads docs/format.md. It fails the test if there is none.
+// Open reads docs/format.md. It fails the test if the file does not exist.
 func Open(t testing.TB) *Doc {
 	t.Helper()
 	return OpenNamed(t, "format.md")

@@ -154,7 +154,8 @@ func (l Layout) image(encode func(string, []byte) ([]byte, bool)) []byte {
 	return last
 }
 
-// patterns are values of a field that reveal swapped bytes and missing bits.
+// patterns returns values of a field that reveal swapped bytes and missing
+// bits.
 func patterns(size int) [][]byte {
 	rising := make([]byte, size)
 	for i := range rising {

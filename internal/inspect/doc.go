@@ -11,12 +11,13 @@ import (
 	"flashdbm/internal/salvage"
 )
 
-// A Part is something with named fields, and with parts of its own.
+// A Part is an item of the result: it has named fields, and may have parts of
+// its own.
 type Part struct {
 	Name   string
 	Fields []Field
 	Parts  []Part
-	Line   bool // one of many alike, short enough for one line
+	Line   bool // one of many similar parts, short enough for one line
 }
 
 // A Field has a name and a value: a string, a number, a bool, or bytes that a user stored ([]byte).

@@ -17,13 +17,13 @@ func (x *Inspector) Node(ctx context.Context, name logstore.PageID) error {
 		return err
 	}
 	a, _, _, err := r.Node(name, make([]byte, logstore.PageSize))
-	if err != nil { // no ErrCorrupt: most likely the user's name is wrong, and not the file
+	if err != nil { // not ErrCorrupt: most likely the name that the user gave is wrong, and the file is sound
 		return fmt.Errorf("there is no node %s that can be read: %v", nameOf(name), err)
 	}
 	return x.Page(ctx, a)
 }
 
-// Key shows the path from the root to a key, and the newest redo record of the key behind the redo start.
+// Key shows the path from the root to a key, and the newest redo record of the key after the redo start.
 func (x *Inspector) Key(ctx context.Context, key []byte) error {
 	r, err := x.reading(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ func (x *Inspector) Segment(ctx context.Context, n uint32) error {
 	}
 	g := x.f.Segment(n)
 	if !g.Known {
-		if _, err := x.reading(ctx); err != nil { // checkpoints and other headers may tell the salt
+		if _, err := x.reading(ctx); err != nil { // checkpoints and other headers may have the salt
 			return err
 		}
 	}

@@ -1,10 +1,10 @@
-// Package keyspace has what every reader of a file with keyspaces must know: how the keys of the default keyspace
-// are stored in the tree, and the record that says that the tree is written in this form. The other rules are in
-// package dbm, and all of them in docs/format.md.
+// Package keyspace has the rules that every reader of a file with keyspaces needs: how the keys of the default
+// keyspace are stored in the tree, and which record says that the tree is written in this form. The other rules
+// are in package dbm; docs/format.md has all of them.
 //
 // In such a file, a key of the default keyspace is stored as it is, unless it begins with FF: then it is stored as
 // FF 00 and its other bytes. The stored keys keep the order of the keys, and are the range below End. The records
-// of the other keyspaces and the catalog lie behind End.
+// of the other keyspaces and the catalog lie after End.
 package keyspace
 
 const (
@@ -27,7 +27,7 @@ const (
 
 var (
 	// Mark is the key of the record that says that the tree has this form. The superblock's flag says only that it
-	// may have.
+	// may have it.
 	Mark = append([]byte{Lead, Catalog, 0x00}, "flashdbm keyspaces \x9d\x1f\x42\xe0\x6b\x5c\x88\xd7"...)
 	// End is the upper bound of the default keyspace's keys in the tree.
 	End = []byte{Lead, First}

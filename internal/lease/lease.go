@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// A Lease is the right of a transaction to its snapshot, if that right is bounded in time. It may be taken back
-// between two calls of the transaction, never during a call, so calls must copy what they return, before Leave. If
-// tracing is on, it also knows where the transaction began.
+// A Lease is the right of a transaction to its snapshot, if that right is bounded in time. The right may be taken
+// back between two calls of the transaction, never during a call, so calls must copy their results before Leave.
+// If tracing is on, a Lease also records where the transaction began.
 //
-// state decides who releases the transaction's place in the registry: whoever sets it to gone. Its changes are
+// The goroutine that sets state to gone releases the transaction's place in the registry. The changes of state
+// are
 //
 //	idle -> busy -> idle    by Enter and Leave, on the transaction's own goroutine
 //	idle -> gone            by TakeBack, or by Enter when the time is up
@@ -66,7 +67,7 @@ func (t *Table) Add(slot Place, began time.Time, trace bool) *Lease {
 	return l
 }
 
-// Remove must be called before the transaction ends.
+// Remove removes the lease. It must be called before the transaction ends.
 func (t *Table) Remove(l *Lease) {
 	t.mu.Lock()
 	delete(t.open, l)
@@ -117,8 +118,8 @@ func (l *Lease) Where() string {
 // Began returns when the transaction began.
 func (l *Lease) Began() time.Time { return l.began }
 
-// Enter begins a call of the transaction. It returns false if the lease is gone, or if it is older than age and now
-// goes.
+// Enter begins a call of the transaction. It returns false if the lease is gone; if it is older than age, Enter
+// first sets it to gone.
 func (l *Lease) Enter(age time.Duration) bool {
 	if time.Since(l.began) > age && l.state.CompareAndSwap(idle, gone) {
 		l.slot.Release()
@@ -141,11 +142,11 @@ func (l *Lease) End() (lost bool) { return l.state.Swap(ended) == gone }
 // Gone reports whether the lease was taken back.
 func (l *Lease) Gone() bool { return l.state.Load() == gone }
 
-// Succeed gives the lease, which is of a newer snapshot, the state of the old one: both belong to a transaction
-// that is in the middle of a call.
+// Succeed gives the lease, which belongs to a newer snapshot, the state of the old one. Both belong to one
+// transaction, which is in the middle of a call.
 func (l *Lease) Succeed(old *Lease) { l.state.Store(old.state.Load()) }
 
-// TakeBack takes the snapshot of an open transaction away: at once, or at the end of the call that is under way.
+// TakeBack takes the snapshot from an open transaction: at once, or at the end of the present call.
 func (l *Lease) TakeBack() (taken bool) {
 	if l.state.CompareAndSwap(idle, gone) {
 		l.slot.Release()

@@ -7,7 +7,7 @@
 //
 //	mutant NAME
 //	rule   RULE, the first word of a line of testdata/rules.txt
-//	what   one line: what is wrong now
+//	what   one line: what the mutant breaks
 //	in     PACKAGE DECLARATION, such as "logstore Store.Sync"
 //	-old text, which the declaration has exactly once; several lines are several such lines
 //	+new text
@@ -22,8 +22,8 @@
 // "in" with its texts, and "test", may occur several times; the tests run in that order until one fails. A line
 // that begins with # is a comment.
 //
-// When the engine changes so that a text no longer fits, the mutant must be adapted, so that it breaks the same
-// thing in the new text. TestApply tells which mutants do not fit, and where a text went if it is now in another
+// When the engine changes so that a text no longer fits, the mutant must be adapted so that it breaks the same
+// rule in the new text. TestApply names the mutants that do not fit, and finds a text that has moved to another
 // declaration. It runs with all other tests and takes no time. TestMutants runs the mutants: make mutants. Most
 // mutants of a package share one test binary, see schema.
 package mutants

@@ -10,7 +10,7 @@ import (
 // Cursor moves over the records of a view, as a writeset.Cursor: the records of a cursor of the tree, which it
 // takes over, with the entries of the memtables on top. Over sorts the keys of memtables that are not sorted yet.
 //
-// Invariants while it is on a record: each source is on its first visible entry at or behind key in the direction
+// Invariants while it is on a record: each source is on its first visible entry at or after key in the direction
 // of the last move, or off its end. near is the source whose key comes first in that direction, the tree's cursor
 // not counted; if several have the same key, the one of the newest table.
 type Cursor struct {
@@ -107,7 +107,7 @@ func (c *Cursor) Op() *btree.Op {
 	return &c.entry.op
 }
 
-// Bound returns the least key of the memtables behind the present record, nil if there is none. It may be called if
+// Bound returns the least key of the memtables after the present record, nil if there is none. It may be called if
 // the present record is the tree's and the last move went forward. The caller may then move the tree's cursor
 // forward up to this key, and has to call TreeMoved.
 func (c *Cursor) Bound() []byte {

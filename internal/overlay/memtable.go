@@ -292,7 +292,7 @@ func (m *Memtable) Reset() {
 	m.n, m.keys, m.bytes, m.ascend = 0, 0, 0, true
 }
 
-// clearWords clears only the words of the entries. The word of an entry lies in a run of used words at or behind
+// clearWords clears only the words of the entries. The word of an entry lies in a run of used words at or after
 // the place of its tag.
 func (m *Memtable) clearWords(words []atomic.Uint64) {
 	mask := uint32(len(words) - 1)

@@ -17,7 +17,7 @@ import (
 // A File is a database file that is read page by page.
 type File struct {
 	SegmentPages uint32
-	Guessed      bool // SegmentPages is the default: neither a superblock nor the header of a segment other than the first tells it
+	Guessed      bool // SegmentPages is the default value: neither a superblock nor the header of a segment other than the first has it
 	UUID         [16]byte
 	Supers       [2]Superblock
 	Pages        uint64 // whole pages of the file
@@ -26,8 +26,8 @@ type File struct {
 	f        vfs.File
 	path     string
 	segments map[uint32]*Segment // segments looked at so far
-	salts    map[uint32][]uint64 // salts of segments by checkpoints
-	before   []uint64            // salts of predecessors by headers
+	salts    map[uint32][]uint64 // salts of segments, from checkpoints
+	before   []uint64            // salts of predecessors, from headers
 	buf      []byte
 	page     []byte
 }
@@ -49,9 +49,10 @@ type Segment struct {
 // Private reports whether the segment is known to hold no part of the log.
 func (g *Segment) Private() bool { return g.HasHeader && g.Header.Private }
 
-// Open opens the file at path for reading. It waits at most the given time for the lock of a process that writes;
-// then the error wraps vfs.ErrLocked. If ctx ends before that, the error is that of ctx. An error that wraps
-// logstore.ErrFormat says that the file is no database, or one of a newer program.
+// Open opens the file at path for reading. If a process has the file open for writing, Open waits at most the
+// given time for its lock, and then returns an error that wraps vfs.ErrLocked. If ctx ends before that, Open
+// returns the error of ctx. An error that wraps logstore.ErrFormat says that the file is no database, or a
+// database of a newer program.
 func Open(ctx context.Context, fs vfs.FS, path string, wait time.Duration) (*File, error) {
 	f, err := vfs.OpenLocked(ctx, func() (vfs.File, error) { return fs.Open(path, os.O_RDONLY, 0) }, false, wait)
 	if err != nil {
@@ -226,7 +227,7 @@ func (x *File) EachSegment(fn func(n uint32) error) error {
 	return nil
 }
 
-// Segments returns the numbers of the segments looked at so far, in order.
+// Segments returns the numbers of the segments read so far, in order.
 func (x *File) Segments() []uint32 {
 	all := make([]uint32, 0, len(x.segments))
 	for n := range x.segments {

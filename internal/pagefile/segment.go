@@ -7,7 +7,7 @@ import (
 )
 
 // leastAgreeing is how many pages must imply the same seed before it counts. Of 65,536 pages of random bytes some 340
-// look like pages of the log, and two of those imply the same seed with a probability of 1 to 75,000.
+// look like pages of the log; the probability that two of those imply the same seed is 1 in 75,000.
 const leastAgreeing = 2
 
 // Segment returns what is known of segment n. The first call reads its header. If the header is lost, Recover finds
@@ -56,8 +56,8 @@ func (x *File) Recover(n uint32) error {
 			candidates = append(candidates, logstore.SeedOf(salt))
 		}
 	}
-	// Pages of an earlier life of the segment may lie behind those of the present one, which begin behind the
-	// header. So the seed of the lowest page counts.
+	// Pages of an earlier life of the segment may lie after those of the present one, which begin after the
+	// header. So the seed of the lowest page wins.
 	type vote struct {
 		pages int
 		first uint64
@@ -93,10 +93,10 @@ func (x *File) Recover(n uint32) error {
 	return err
 }
 
-// MayHoldMore reports whether a segment without a header may hold groups behind the given one that Recover has not
-// made known. The header is damaged, not one that was never written or that was zeroed before the segment's space was
-// given back; or the first page, whose seed is not known, names such a group. In a segment that is known the first
-// page is sound: the header was written for it.
+// MayHoldMore reports whether a segment without a header may hold groups after the given one whose pages Recover
+// could not verify. That is so if the header is damaged, unlike a header that was never written or was zeroed before
+// the segment's space was returned; or if the first page, whose seed is not known, names such a group. In a segment
+// whose seed is known the first page is sound, because the header was written for that page.
 func (x *File) MayHoldMore(n uint32, group uint64) bool {
 	if x.Segment(n).HasHeader {
 		return false
@@ -141,8 +141,8 @@ func (x *File) ReadSound(a uint64, p []byte) (logstore.PageHead, error) {
 	return h, x.Error(a, "checksum")
 }
 
-// Span returns how many pages the sound page at a takes, with the raw pages behind it; 1 if what it says of them is
-// impossible.
+// Span returns how many pages the sound page at a takes together with its raw pages; 1 if its head gives an
+// impossible number.
 func (x *File) Span(a uint64, h *logstore.PageHead, p []byte) uint64 {
 	n := uint64(1)
 	switch h.Kind {

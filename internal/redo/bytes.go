@@ -6,7 +6,7 @@ import "sync/atomic"
 // goroutine may call.
 type Bytes struct {
 	total int64
-	bases []base       // of flushes, oldest first: bases[0] is where redo starts, the others are where it may start later
+	bases []base       // base groups of flushes, oldest first: redo starts at bases[0], and may later start at one of the others
 	begun int64        // value of total when the last flush began
 	since atomic.Int64 // total less the bytes of bases[0]; stored whenever one of the two changes
 }
@@ -17,7 +17,7 @@ type base struct {
 	bytes int64
 }
 
-// Recovered notes that redo starts behind the given group; bytes added from now on come behind it.
+// Recovered notes that redo starts after the given group; bytes added from now on come after it.
 func (r *Bytes) Recovered(group uint64) {
 	r.total, r.begun, r.bases = 0, 0, []base{{group: group}}
 	r.since.Store(0)
@@ -35,7 +35,7 @@ func (r *Bytes) Base(group uint64, bytes int64) {
 	r.begun = r.total
 }
 
-// Start notes that redo now starts behind the given group, which is the base of a flush.
+// Start notes that redo now starts after the given group, which is the base of a flush.
 func (r *Bytes) Start(group uint64) {
 	n := 0
 	for n+1 < len(r.bases) && r.bases[n+1].group <= group {
@@ -51,9 +51,9 @@ func (r *Bytes) Total() int64 { return r.total }
 // Since returns the bytes that an open would have to redo. Any goroutine may call it.
 func (r *Bytes) Since() int64 { return r.since.Load() }
 
-// SinceBase returns the bytes behind the base of the last flush that began.
+// SinceBase returns the bytes after the base of the last flush that began.
 func (r *Bytes) SinceBase() int64 { return r.total - r.bases[len(r.bases)-1].bytes }
 
-// SinceFlush returns the bytes added since that flush began. Unlike SinceBase it leaves out bytes behind the base
-// that existed then.
+// SinceFlush returns the bytes added since that flush began. Unlike SinceBase it does not count the bytes that were
+// after its base at that moment.
 func (r *Bytes) SinceFlush() int64 { return r.total - r.begun }

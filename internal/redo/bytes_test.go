@@ -32,7 +32,7 @@ func TestBytes(t *testing.T) {
 	r.Start(15)
 	requireBytes(127, 4, 4)
 	r.Add(50)
-	r.Base(17, 130) // what the tree lacks when it begins stays behind its base
+	r.Base(17, 130) // what the tree lacks when it begins stays after its base
 	requireBytes(177, 54, 47)
 	require.Zero(t, r.SinceFlush())
 	r.Add(6)

@@ -1,6 +1,6 @@
-// Package redo is the codec of redo records: what a record group says of its commits, and what recovery and
-// followers read. It does not know the log, only the stream in a group's pages. If the stream is damaged, decoding
-// returns an error that wraps [logstore.ErrCorrupt].
+// Package redo is the codec of redo records: commits write them in record groups, and recovery and followers read
+// them. It does not know the log, only the stream in a group's pages. If the stream is damaged, decoding returns
+// an error that wraps [logstore.ErrCorrupt].
 package redo
 
 import (
@@ -27,7 +27,7 @@ import (
 //	logged  9 | key length uvarint | value length uvarint | key | value: a put whose value stays here; in one page, which begins with a record
 //	end     0 | zeros to the end of the page; the next record begins the next page
 //
-// Bits 6 (for a tree id behind the code) and 7 are reserved; a stream that has them set is refused.
+// Bits 6 (for a tree id after the code) and 7 are reserved; a stream that has them set is refused.
 const (
 	codeEnd    = 0
 	codePut    = 1
@@ -41,15 +41,16 @@ const (
 	Logged     = 9 // written by the code that places the value in the page
 )
 
-// Special is a redo record that does not concern one key: it removes a range, or belongs to a write set that has
-// left memory. One of its fields is set.
+// Special is a redo record that is not about a single key: it removes a range, or belongs to a write set that
+// was spilled to the file. One of its fields is set.
 type Special struct {
 	Range *Range
 	Layer []logstore.Addr // runs that list the extents of the layer
-	Drop  *btree.Ref      // a reference that leaves the tree, or never was in it: see package writeset
+	Drop  *btree.Ref      // a reference that is removed from the tree, or never was in it: see package writeset
 }
 
-// Range is the keys from From on and below To; a nil To is the end of all keys.
+// Range is a range of keys, from From on and below To; a nil To is the end of
+// all keys.
 type Range struct{ From, To []byte }
 
 // AppendRange encodes the removal of a range.
@@ -130,10 +131,11 @@ func AppendOp(b []byte, op *btree.Op) []byte {
 	return b
 }
 
-// Pages returns the pages that n bytes of redo need at least.
+// Pages returns the least number of pages that n bytes of redo need.
 func Pages(n int64) int64 { return (n + logstore.BodySize - 1) / logstore.BodySize }
 
-// MaxRecord is the most bytes of a redo record beside its key and its inline value.
+// MaxRecord is the most bytes of a redo record without its key and its inline
+// value.
 const MaxRecord = 1 + 3*binary.MaxVarintLen64 + 8
 
 // ErrStream: no encoder of this package wrote the stream, or it has special records where none are expected.
@@ -145,8 +147,8 @@ func Read(b []byte, f func(op btree.Op), special func(Special)) error {
 	return ReadAt(b, func(op btree.Op, _, _ int, _ bool) { f(op) }, special)
 }
 
-// ReadAt is Read that also passes to f where the record begins and ends in the stream, and whether it is a put
-// whose value stays there.
+// ReadAt is Read that also passes to f the offsets at which the record begins and ends in the stream, and
+// whether the record is a put whose value stays in the log.
 func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), special func(Special)) error {
 	all := len(b)
 	take := func(n uint64) ([]byte, bool) {

@@ -5,7 +5,7 @@ import (
 	"flashdbm/override"
 )
 
-// A checkpoint is a checkpoint of which all pages are sound.
+// A checkpoint is a checkpoint in the log all of whose pages are sound.
 type checkpoint struct {
 	last  uint64 // number of its last group
 	table override.Table
@@ -18,8 +18,8 @@ func (c *checkpoint) isLive(a logstore.Addr, segmentPages uint32) bool {
 	return n < uint64(len(c.live)) && c.live[n].IsLive(a%uint64(segmentPages))
 }
 
-// checkpointTries bounds how many groups are tried as the last group of a checkpoint. Each try reads the
-// checkpoint.
+// checkpointTries bounds how many groups are tried as the last group of a checkpoint, because each try
+// reads the checkpoint.
 const checkpointTries = 256
 
 // checkpoints returns at most most complete checkpoints, newest first.

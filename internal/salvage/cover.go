@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// A stretch is the range of keys of a leaf, from its first key on and below an end behind its last key; or a range
-// that was removed. An empty end is no bound. As of the group asOf there were no other keys in the range.
+// A stretch is a range of keys that is completely known as of the group asOf: the range of a leaf, from its first
+// key up to an end after its last key, or a range that was removed. At that group no other keys were in the
+// range. An empty end is no bound.
 type stretch struct {
 	first, end string
 	asOf       uint64
 }
 
-// endsBy reports whether key and all keys above it lie behind the stretch.
+// endsBy reports whether key and all keys above it lie after the stretch.
 func (x *stretch) endsBy(key string) bool { return x.end != "" && x.end <= key }
 
-// A cover tells, for a key, the newest group of all stretches that contain the key.
+// A cover maps a key to the newest group of all stretches that contain the key.
 type cover struct {
 	from []string // keys at which the result changes, ascending
 	is   []uint64 // the results from these keys on
@@ -47,7 +48,7 @@ func newCover(all []stretch) *cover {
 	closeBefore := func(key string, end bool) {
 		for len(*open) > 0 && (end || (*open)[0].endsBy(key)) {
 			ended := heap.Pop(open).(stretch)
-			for len(*open) > 0 && (ended.end == "" || (*open)[0].endsBy(ended.end)) { // it ended before the newer one that hid it
+			for len(*open) > 0 && (ended.end == "" || (*open)[0].endsBy(ended.end)) { // this one ended before the newer one that hid it
 				heap.Pop(open)
 			}
 			if ended.end != "" {

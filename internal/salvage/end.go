@@ -5,26 +5,28 @@ import (
 	"flashdbm/logstore"
 )
 
-// Pages that are lost inside the log leave a gap in the numbers of the groups. At its end nothing does: a later page
-// would show that there was more, and there is none. There are these signs that groups may be missing behind the
-// newest one of which a page is sound:
+// Pages that are lost inside the log leave a gap in the numbers of the groups. Pages lost at its end leave no gap,
+// because no later page is there. These are the signs that groups may be missing after the newest group with a sound
+// page:
 //
-//   - A superblock names a later group, or a checkpoint and none can be read: which segments the log went to is unknown.
-//   - The page behind it names the next group, or the digest that this page was to have. A crash leaves that too.
+//   - A superblock names a later group; or it names a checkpoint and no checkpoint can be read, so that the segments of
+//     the log are unknown.
+//   - The page after the newest group names the next group, or has the digest that the next page should have. A
+//     crash can leave the same.
 //   - A segment without a readable header may hold more: its pages could not be recognized.
-//   - The log was to go on in a segment that the file does not have.
+//   - The log continues in a segment that the file does not have.
 //
-// Where all pages behind the newest group are lost together with the header of their segment, or are in its own
-// segment and all lost, it looks as if they had never been written: then nothing is told, and what is recovered is the
-// state after the newest group.
+// If all pages after the newest group are lost, and either they are in its segment or the header of their segment is
+// lost too, the file looks as if they had never been written. Then no loss is reported, and the recovered state is
+// that after the newest group.
 
-// ending looks for signs of groups behind the newest one that was found.
+// ending looks for signs of groups after the newest one that was found.
 type ending struct {
 	f          *pagefile.File
 	checkpoint *checkpoint
 }
 
-// end tells what is missing at the end of the log, of which newest is the newest group found.
+// end reports what is missing at the end of the log; newest is the newest group found.
 func (s *salvager) end(newest uint64) error {
 	e := ending{s.f, s.checkpoint}
 	if known := e.knownGroup(); newest < known {
@@ -60,7 +62,7 @@ func (e ending) knownGroup() (no uint64) {
 	return no
 }
 
-// began reports whether the group behind the given page, the last one of the log, had begun to be written. It uses buf
+// began reports whether the write of the group after the given page, the last one of the log, had begun. It uses buf
 // to read pages.
 func (e ending) began(last *entry, buf []byte) bool {
 	next := last.addr + uint64(last.span)
@@ -86,8 +88,9 @@ func (e ending) lastSegment() (last *pagefile.Segment, no uint32) {
 	return last, no
 }
 
-// salted reports whether the salt of a segment without a header is known for certain: the newest checkpoint that ever
-// was says that pages of it are in use, so it has not been entered since.
+// salted reports whether the salt of a segment without a header is known for certain. It is if the newest checkpoint
+// that was ever written says that pages of the segment are in use, because the log cannot have entered the segment
+// since.
 func (e ending) salted(n uint32) bool {
 	c := e.checkpoint
 	return c != nil && e.f.Supers[0].Err == nil && e.f.Supers[1].Err == nil && c.last == e.knownGroup() &&

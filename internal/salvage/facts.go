@@ -10,7 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// A fact is what a group said of a key: its value, or that it was deleted.
+// A fact is the statement of a group about a key: its value, or that it was
+// deleted.
 type fact struct {
 	key     string
 	asOf    uint64
@@ -18,7 +19,7 @@ type fact struct {
 	value   []byte           // an inline or logged value
 	ref     *btree.Ref       // reference to any other value
 	leaf    logstore.Addr    // leaf in which the fact was found; 0: it is a redo record
-	pages   [2]logstore.Addr // first page of the redo record, and the page behind its last
+	pages   [2]logstore.Addr // first page of the redo record, and the page after its last
 }
 
 // newer reports whether the fact is newer than a leaf of the tree as of the given group. A leaf that was not
@@ -34,7 +35,7 @@ func (s *salvager) sortFacts() {
 		if c := strings.Compare(a.key, b.key); c != 0 {
 			return c
 		}
-		switch { // newest first; among facts of one group, the last one counts
+		switch { // newest first; among facts of one group, the last one wins
 		case a.asOf > b.asOf:
 			return -1
 		case a.asOf < b.asOf:
@@ -83,8 +84,8 @@ func (s *salvager) firstFact(key []byte) int {
 	return i
 }
 
-// recordFacts adds facts for the records of a record group, as far as its pages are sound. Behind a missing page,
-// it skips to the first record that is certain to be one: see firstRecord.
+// recordFacts adds facts for the records in the sound pages of a record group. After a missing page, it skips to
+// the first record that is certain to be one: see firstRecord.
 func (s *salvager) recordFacts(g *group) error {
 	r := recordReader{s: s, no: g.no}
 	next := uint32(0) // index of the next page expected
@@ -164,7 +165,7 @@ func (r *recordReader) end() {
 		r.s.addFact(fact{key: string(op.Key), asOf: r.no, deleted: op.Delete, value: op.Value, ref: op.Ref,
 			pages: [2]logstore.Addr{r.pages[at].addr, r.pages[last].addr + uint64(r.pages[last].span)}})
 	}, func(x redo.Special) {
-		if x.Range != nil && !r.tentative { // a range found by mistake in the middle of a record would hide records
+		if x.Range != nil && !r.tentative { // not if tentative: a range found by mistake in the middle of a record would hide records
 			r.s.stretches = append(r.s.stretches, stretch{first: string(x.Range.From), end: string(x.Range.To), asOf: r.no})
 		}
 		if x.Layer != nil {
@@ -175,15 +176,15 @@ func (r *recordReader) end() {
 }
 
 // firstRecord finds the first record of a stream that follows a missing page. Records are read from skip on; those
-// that begin at certain or behind it are certain to be records. Both are the length of the stream if there are
+// that begin at certain or after it are certain to be records. Both are the length of the stream if there are
 // none.
 //
 // The stream may begin in the middle of a record, so its beginning is searched for a place from which it can be
 // read as records in ascending order, as in a batch, and as nothing else. A record may seem to begin within another
 // one, by chance or because a user stored such a value; and if the seeming record ends where a true one begins, the
-// rest can be read, too. So only records count that begin behind the longest possible record.
+// rest can be read, too. So only records count that begin after the longest possible record.
 func firstRecord(stream []byte) (skip, certain int) {
-	probe := stream[:min(len(stream), 8*logstore.PageSize)] // enough to decide; a search of all of it from each byte on might take long
+	probe := stream[:min(len(stream), 8*logstore.PageSize)] // enough to decide; a search of the whole stream from each byte on might take long
 	for skip := range min(longestRecord, len(probe)) {
 		if probe[skip] != 0 && isRecords(probe[skip:]) {
 			return skip, longestRecord
@@ -229,9 +230,9 @@ func (s *salvager) recordPage(e *entry) (body []byte, values int, err error) {
 	return p[logstore.MuxSize:], span.Values, err
 }
 
-// imageFacts adds facts for the records of tree pages that are not installed. If pages are all that were written
-// together (all), it also adds facts for deletions: of keys that older images of these pages have and none of these
-// pages has.
+// imageFacts adds facts for the records of tree pages that are not installed. If pages has all pages that were
+// written together (all), it also adds facts for deletions: for keys that older images of these pages have and
+// these pages lack.
 func (s *salvager) imageFacts(asOf uint64, pages []entry, all bool) error {
 	var before []entry
 	for _, r := range pages {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFirstRecord cuts streams of redo records at any byte and compares the records found behind the cut with the
+// TestFirstRecord cuts streams of redo records at any byte and compares the records found after the cut with the
 // actual ones. It must find no others, even though a value itself consists of records.
 func TestFirstRecord(t *testing.T) {
 	var crafted []byte

@@ -15,7 +15,7 @@ type entry struct {
 	name  logstore.PageID
 	group uint64
 	index uint32 // as in the mux area; for the last page of a group, the number of pages of the group
-	span  uint32 // pages that it takes, with the raw pages behind it
+	span  uint32 // pages that the entry takes, including its raw pages
 	kind  logstore.Kind
 	in    logstore.GroupKind
 	level uint8 // of a tree page
@@ -97,8 +97,8 @@ func (s *salvager) indexSegment(ctx context.Context, n uint32) error {
 	return err
 }
 
-// sort sorts the pages. If several claim the same place in the same group, it keeps the one in the segment that was
-// entered last: a group that was cut off may have left pages with the number of a later group.
+// sort sorts the pages. If several have the same place in the same group, it keeps the one in the segment that the
+// log entered last: a group that was cut off may have left pages with the number of a later group.
 func (s *salvager) sort() {
 	place := func(r *entry) uint64 { // place of the page in its group
 		if r.last {
@@ -113,7 +113,7 @@ func (s *salvager) sort() {
 	s.refs = slices.CompactFunc(s.refs, func(a, b entry) bool { return a.group == b.group && place(&a) == place(&b) })
 }
 
-// groups calls fn for each group behind the given one that has a sound page, in order.
+// groups calls fn for each group after the given one that has a sound page, in order.
 func (s *salvager) groups(behind uint64, fn func(g group) error) error {
 	from, _ := slices.BinarySearchFunc(s.refs, behind+1, func(r entry, no uint64) int { return cmp.Compare(r.group, no) })
 	for from < len(s.refs) {

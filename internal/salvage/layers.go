@@ -9,8 +9,8 @@ import (
 )
 
 // layerFacts adds facts for the layers of a group: sorted runs of a write set that did not fit into memory, oldest
-// first. For each key the newest layer counts. If any part of a layer is damaged, older layers are of no use: what
-// they say of a key may have been overwritten before the commit. Each page of a layer can be decoded by itself.
+// first. For each key the newest layer wins. If any part of a layer is damaged, older layers are of no use: their
+// record of a key may have been overwritten before the commit. Each page of a layer can be decoded by itself.
 func (s *salvager) layerFacts(no uint64, layers [][]logstore.Addr) {
 	s.layered = map[string]bool{} // keys of newer layers
 	for _, lists := range slices.Backward(layers) {

@@ -68,8 +68,8 @@ func (s *salvager) orphans(ctx context.Context) error {
 	return s.putOrphans(older, seen, true)
 }
 
-// putOrphans emits the records of leaves, newest first. A key that lies between the first and the last key of a
-// newer leaf, and is not in that leaf, no longer existed.
+// putOrphans emits the records of leaves, newest first. A key between the first and the last key of a newer
+// leaf that is not in that leaf was deleted.
 func (s *salvager) putOrphans(all []orphan, seen *intervals, older bool) error {
 	slices.SortStableFunc(all, func(a, b orphan) int {
 		return cmp.Or(-cmp.Compare(a.at.asOf, b.at.asOf), -cmp.Compare(a.group, b.group))
@@ -101,8 +101,8 @@ func (s *salvager) putOrphans(all []orphan, seen *intervals, older bool) error {
 	return nil
 }
 
-// isCurrent reports whether a leaf may be in use: it is live by the map or was installed since, and nothing newer
-// has its name. Without a map, the newest image of a name may be in use.
+// isCurrent reports whether a leaf may be in use: the map says that it is live, or it was installed since, and no
+// newer image has its name. Without a map, the newest image of a name may be in use.
 func (s *salvager) isCurrent(r *entry) bool {
 	if s.removed[r.name] || s.removed[r.addr] {
 		return false
@@ -160,7 +160,7 @@ type interval struct {
 	asOf        uint64
 }
 
-// at returns the index of the first interval that ends at key or behind it.
+// at returns the index of the first interval that ends at key or after it.
 func (v *intervals) at(key string) int {
 	i, _ := slices.BinarySearchFunc(v.all, key, func(x interval, key string) int {
 		if x.last < key {

@@ -9,8 +9,8 @@ import (
 	"flashdbm/override"
 )
 
-// A Reading is what the sound pages of a file show, without a superblock: for programs that display the content of
-// a file. One goroutine at a time may use it.
+// A Reading gives access to the sound pages of a file, without need of a superblock: for programs that display the
+// content of a file. One goroutine at a time may use it.
 type Reading struct{ s *salvager }
 
 // Read reads all pages of a file.
@@ -50,7 +50,8 @@ func (r *Reading) Groups(from uint64, fn func(g Group) error) error {
 	})
 }
 
-// Node reads the page with a name into p. asOf is a lower bound for the group as of which the page is.
+// Node reads the page with a name into p. asOf is a lower bound for the group whose state the page
+// has.
 func (r *Reading) Node(name logstore.PageID, p []byte) (a logstore.Addr, asOf uint64, n btree.Node, err error) {
 	at, n, err := r.s.node(name, p)
 	return at.addr, at.asOf, n, err
@@ -68,7 +69,7 @@ func (r *Reading) RunKey(ref btree.Ref) ([]byte, error) {
 	return x.payload[:ref.KeyLen], nil
 }
 
-// Redo returns the newest redo record of a key behind the redo start.
+// Redo returns the newest redo record of a key after the redo start.
 func (r *Reading) Redo(key []byte) (group uint64, deleted bool, page logstore.Addr, ok bool) {
 	f := r.s.factOf(key)
 	if f == nil || f.leaf != 0 {

@@ -10,8 +10,8 @@ import (
 	"flashdbm/override"
 )
 
-// An image is a page of the tree at an address, and the group as of which it is: what later groups say of its keys
-// is newer. If that group is not known exactly, asOf is a lower bound of it.
+// An image is a page of the tree at an address, with the group asOf whose state it has: statements of later groups
+// about its keys are newer. If that group is not known exactly, asOf is a lower bound.
 type image struct {
 	addr logstore.Addr
 	asOf uint64
@@ -22,10 +22,11 @@ type flush struct {
 	pages []entry // pages of the tree
 	whole bool    // all parts so far are complete
 	last  uint64
-	since uint64 // group as of which the tree was before the flush: a lower bound for its pages
+	since uint64 // group whose state the tree had before the flush: a lower bound for asOf of its pages
 }
 
-// replay installs what the log behind the checkpoint says, and collects facts: step 2 of the package comment.
+// replay reads the log after the checkpoint, installs page groups and flushes, and collects facts: step 2 of
+// the package comment.
 func (s *salvager) replay() error {
 	s.places, s.removed = map[logstore.PageID]image{}, map[logstore.PageID]bool{}
 	s.flushes = map[uint64]*flush{}
@@ -69,7 +70,7 @@ func (s *salvager) replay() error {
 		s.installEndless(newest)
 		return nil
 	}
-	for _, first := range slices.Sorted(maps.Keys(s.flushes)) { // of two that seem to have the same base, the later one counts
+	for _, first := range slices.Sorted(maps.Keys(s.flushes)) { // of two flushes that seem to have the same base, the later one wins
 		f := s.flushes[first]
 		if err := s.imageFacts(s.baseOf(first, f), f.pages, false); err != nil {
 			return err
@@ -78,10 +79,10 @@ func (s *salvager) replay() error {
 	return nil
 }
 
-// baseOf estimates the group as of which the pages of a flush are whose end is lost. It is at least that of the
-// flush before, and below the flush's first part. In between, it chooses the group where the redo records agree
-// best with the leaves: the leaves have the values of records up to the group, and not those of later ones. Not all
-// of them need agree, because records may be missing.
+// baseOf estimates the base group of a flush whose end is lost. The base is at least that of the previous flush,
+// and below the flush's first part. In between, baseOf chooses the group where the redo records agree best with the
+// leaves: the leaves have the values of records up to the base, and not those of later ones. Not all records need
+// to agree, because some may be missing.
 func (s *salvager) baseOf(first uint64, f *flush) uint64 {
 	newest := map[string]*fact{}
 	for i := range s.facts {
@@ -115,7 +116,7 @@ func (s *salvager) baseOf(first uint64, f *flush) uint64 {
 }
 
 // logStart returns the first group that must exist: the one where recovery would begin to scan. If no superblock
-// tells it, it is the first record or page group behind the redo start.
+// names it, that is the first record or page group after the redo start.
 func (s *salvager) logStart() uint64 {
 	c := s.checkpoint
 	if c == nil {
@@ -193,7 +194,7 @@ func (s *salvager) replayFlush(g *group, base uint64) error {
 		}
 		stream = append(stream, s.buf[logstore.MuxSize:logstore.PageSize]...)
 	}
-	if stream == nil { // a part without the flush's end, or with a lost end
+	if stream == nil { // this part does not have the flush's end, or the end is lost
 		first := g.no
 		if h, err := s.f.ReadSound(end.addr, s.buf); err == nil && end.last {
 			first = h.Count
@@ -234,8 +235,8 @@ func (s *salvager) replayFlush(g *group, base uint64) error {
 	return nil
 }
 
-// retire notes that a page is known by its own address from now on, as the end of a flush with this base says. The
-// flush may have an image under that name already, of a page that was changed since it lost the other name.
+// retire notes that a page has its own address as its name from now on, as the end of a flush with this base says.
+// The flush may already have an image under the new name, if the page was changed after it lost the old name.
 func (s *salvager) retire(r override.TableEntry, base uint64) {
 	at, ok := s.places[r.Name]
 	if !ok || at.addr != r.Addr {
@@ -251,7 +252,8 @@ func (s *salvager) retire(r override.TableEntry, base uint64) {
 	delete(s.entries, r.Name)
 }
 
-// asOfPage returns a lower bound for the group as of which the page at an address is, if there is no checkpoint.
+// asOfPage returns a lower bound for the group whose state the page at an address has, if there is no
+// checkpoint.
 func (s *salvager) asOfPage(a logstore.Addr) uint64 {
 	if h, err := s.f.ReadSound(a, s.buf); err == nil && h.No > 0 {
 		return h.No - 1
@@ -277,7 +279,7 @@ func (s *salvager) unfinished(first uint64, pages []entry, no uint64) error {
 }
 
 // installEndless installs, if there is no checkpoint, the flushes whose end is lost, except the one that has the
-// newest group. Each page is as of a group before the first part of its flush.
+// newest group. Each page has the state of a group before the first part of its flush.
 func (s *salvager) installEndless(newest uint64) {
 	for first, f := range s.flushes {
 		if f.last == newest {
@@ -295,7 +297,7 @@ func (s *salvager) installEndless(newest uint64) {
 	}
 }
 
-// place returns where the page with a name is, as far as is known.
+// place returns the image with a name, if one is known.
 func (s *salvager) place(name logstore.PageID) (image, bool) {
 	if at, ok := s.places[name]; ok {
 		return at, true

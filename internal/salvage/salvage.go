@@ -18,7 +18,7 @@ type Record struct {
 	Large io.Reader        // a value that is too long for a slice, otherwise nil
 	Size  int64            // bytes of the value
 	Page  logstore.Addr    // leaf in which it was found; 0: it was found in redo records
-	Redo  [2]logstore.Addr // the first page of the redo record, and the page behind its last
+	Redo  [2]logstore.Addr // the first page of the redo record, and the page after its last
 	Group uint64           // group that wrote it, or the leaf, as far as is known
 	Ref   *btree.Ref       // reference to the value; nil: the value is beside the key
 }
@@ -30,8 +30,8 @@ const (
 	Keys        Scope = iota // a page of the tree: keys from From on and below To, or to the end if To is empty; those of leaves found later still come
 	LostRecord               // the record with the key From
 	Groups                   // groups of the log, with what was committed in them
-	Superblock               // a superblock, in Page: if it was the newer of the two, what it knew of the end of the log is missing
-	Segment                  // pages of a segment that could not be recognized, or that the file does not have: if they were of the log, what was committed in them
+	Superblock               // a superblock, in Page: if it was the newer of the two, its information on the end of the log is missing
+	Segment                  // pages of a segment that could not be recognized, or that the file does not have. If they belonged to the log, their commits are missing
 	OlderRecord              // the record with the key From was emitted, and may not be the newest version
 )
 
@@ -76,13 +76,13 @@ type salvager struct {
 	buf    []byte // memory for one page
 
 	checkpoint *checkpoint // nil: there is none
-	low        uint64      // lower bound of the group as of which the checkpoint's tree is: the redo start
+	low        uint64      // lower bound of the group whose state the checkpoint's tree has: the redo start
 	entries    map[logstore.PageID]logstore.Addr
 	places     map[logstore.PageID]image // pages installed since the checkpoint
 	removed    map[logstore.PageID]bool
 	flushes    map[uint64]*flush                 // by first part: flushes whose end was not found yet
 	shadows    map[logstore.PageID]logstore.Addr // newest images that were not installed
-	base       uint64                            // lower bound of the group as of which the tree is, by the log read so far
+	base       uint64                            // lower bound of the group whose state the tree has, according to the log read so far
 	broken     bool                              // the log is damaged: nothing is installed any more
 	stretches  []stretch                         // ranges of keys of leaves that were not installed, and ranges that redo records removed
 	absent     *cover
@@ -115,7 +115,7 @@ func newSalvager(f *pagefile.File, opts Options) *salvager {
 	}
 }
 
-// prepare reads all pages, and finds out where the tree is and what the redo records say.
+// prepare reads all pages, finds the tree, and reads the redo records.
 func (s *salvager) prepare(ctx context.Context) error {
 	if err := s.index(ctx); err != nil {
 		return err
@@ -164,7 +164,8 @@ func (s *salvager) missing(m Missing) {
 	}
 }
 
-// pageOf returns the page that an error is about, or otherwise if it names none.
+// pageOf returns the page that an error names; if it names none, pageOf returns
+// otherwise.
 func pageOf(err error, otherwise logstore.Addr) logstore.Addr {
 	var page *logstore.PageError
 	if errors.As(err, &page) && page.Addr != 0 && page.Addr < math.MaxInt64 {

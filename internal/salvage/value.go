@@ -17,7 +17,7 @@ type runValue struct {
 
 // run reads the run at a. If the header of its segment is lost, the checksum of the payload suffices: the run of a
 // large value is often the only page of a private segment that has the salt in its checksum, and one page does not
-// show the salt. That the run is the one meant, callers see by its key and its length.
+// show the salt. Callers compare its key and its length to make sure that it is the right run.
 func (s *salvager) run(a logstore.Addr) (r runValue, err error) {
 	p := make([]byte, logstore.PageSize)
 	if r.head, err = s.f.ReadSound(a, p); err != nil {
@@ -63,7 +63,7 @@ func (s *salvager) keyOf(c btree.Cell) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.keyBytes += int64(len(r.payload)); s.keyBytes > keyReads*s.f.Size { // in a malicious file, many records may lead to one long run
+	if s.keyBytes += int64(len(r.payload)); s.keyBytes > keyReads*s.f.Size { // in a malicious file, many records may refer to one long run
 		return nil, s.f.Error(ref.ID, "too many references lead to runs with keys")
 	}
 	if uint64(ref.KeyLen) > uint64(len(r.payload)) || !bytes.HasPrefix(r.payload, c.Key()) || int(ref.KeyLen) <= len(c.Key()) {
@@ -72,7 +72,8 @@ func (s *salvager) keyOf(c btree.Cell) ([]byte, error) {
 	return r.payload[:ref.KeyLen], nil
 }
 
-// extentOnce reads an extent, which must be in the file, and to which nothing led before.
+// extentOnce reads an extent, which must be in the file and must not have been read
+// before.
 func (s *salvager) extentOnce(x logstore.Extent) ([]byte, error) {
 	pages := uint64(x.Pages())
 	if pages == 0 || x.Addr+pages > s.f.Pages || x.Addr+pages < x.Addr || s.f.SegmentOf(x.Addr) != s.f.SegmentOf(x.Addr+pages-1) {
@@ -96,9 +97,9 @@ func (s *salvager) extent(x logstore.Extent) ([]byte, error) {
 	return b, nil
 }
 
-// value returns the value to which a reference leads: as bytes or, if it is large, as extents, which it verifies.
-// No page is used for two values. written is a group that is not older than the value: a page of a later group
-// holds another value.
+// value returns the value that a reference refers to: as bytes or, if it is large, as extents, which it verifies.
+// No page is used for two values. written is the group of the value or a later one: a page of a group after
+// written holds another value.
 func (s *salvager) value(key []byte, ref *btree.Ref, written uint64) (value []byte, large []logstore.Extent, err error) {
 	if ref.Kind == btree.Logged {
 		value, err = s.logged(key, ref, written)

@@ -14,11 +14,11 @@ type lostRange struct {
 	low, high []byte // an empty high is above all keys
 }
 
-// walk walks the tree as far as it can be read. It emits the records of leaves, and newer facts of keys in sound
-// leaves, and collects the lost ranges.
+// walk walks the readable part of the tree. It emits the records of leaves and the newer facts about keys in
+// sound leaves, and collects the lost ranges.
 //
-// Without a checkpoint, nothing tells whether the newest inner nodes found are those of the tree; an older one
-// leads past leaves that came later. Then the whole key space is one lost range, and all leaves are taken as they
+// Without a checkpoint, it is unknown whether the newest inner nodes found are those of the tree; an older inner
+// node lacks leaves that came later. Then the whole key space is one lost range, and all leaves are used as they
 // are found.
 func (s *salvager) walk(ctx context.Context) error {
 	if s.checkpoint == nil {
@@ -167,7 +167,7 @@ func (s *salvager) putCell(a logstore.Addr, key []byte, c btree.Cell) error {
 	return s.put(Record{Key: key, Ref: &ref, Page: a}, s.groupOf(a))
 }
 
-// groupOf returns the group of the page at a. No value to which the page leads is of a later group.
+// groupOf returns the group of the page at a. No value that the page refers to is of a later group.
 func (s *salvager) groupOf(a logstore.Addr) uint64 {
 	if h, err := s.f.ReadSound(a, s.buf); err == nil {
 		return h.No
@@ -182,7 +182,7 @@ func (s *salvager) writtenBy(f *fact) uint64 {
 	return f.asOf
 }
 
-// put emits a record. If r.Ref is set, put reads the value to which it leads, which must not be of a later group
+// put emits a record. If r.Ref is set, put reads the value that it refers to, which must not be of a later group
 // than written.
 func (s *salvager) put(r Record, written uint64) error {
 	if r.Ref != nil {

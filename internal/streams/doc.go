@@ -1,12 +1,11 @@
 // Package streams writes the data of tests that kill a real process, or look at what the kernel has written back,
-// and tells which of it must be there afterwards.
+// and computes which of it must be there afterwards.
 //
 // A database holds several streams of transactions. The transactions of a stream are numbered from 1 and run one
-// after the other; streams run concurrently. What a transaction writes follows from its stream and number alone.
-// The database also holds, for each stream, the number of the newest transaction; so all its records follow from
-// these numbers. The process notes in a file outside of the database, the [Record], which transactions it is about
-// to run and which have returned. That file outlives the process. So whatever happens to the process or the device,
-// for each stream
+// after the other; streams run concurrently. Its stream and its number determine what a transaction writes. The
+// database also holds, for each stream, the number of the newest transaction; so these numbers determine all its
+// records. The process notes in a file outside of the database, the [Record], which transactions it is about to run
+// and which have returned. That file outlives the process. So after any kill or power cut, for each stream
 //
 //	the newest transaction promised <= the newest one found <= the newest one begun
 //

@@ -66,7 +66,8 @@ type writer struct {
 	returned [Count]atomic.Uint64
 }
 
-// begin notes what the database holds as durable: recovery makes durable what it shows.
+// begin notes as durable what the database holds: recovery makes everything durable
+// that it shows.
 func (w *writer) begin(opened time.Duration) error {
 	err := w.db.View(func(tx *dbm.Tx) error {
 		for s := range Count {
@@ -138,7 +139,7 @@ func (w *writer) stream(ctx context.Context, s int) error {
 		}
 		t := transaction{s, n, w.load.Large}
 		err := w.run(t)
-		for errors.Is(err, dbm.ErrConflict) { // it lost many times, as can happen while the system delays other streams
+		for errors.Is(err, dbm.ErrConflict) { // many conflicts in a row can happen while the system delays other streams
 			err = w.run(t)
 		}
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package writeback tests the images that a power cut would leave of what the kernel itself has written while a
-// process uses a database. The other crash tests use the images of a model.
+// Package writeback tests the states in which a power cut would leave the device, given the writes of the
+// kernel itself while a process uses a database. The other crash tests use a model of the kernel.
 //
 // A FUSE file system keeps its files in a vfs.Mem, which sees every write, sync, allocation and truncation of the
 // kernel, and can make any legal image of what is durable. The database is a file on it, or a file in an ext4 or
@@ -10,6 +10,6 @@
 // The database of each image is opened, compared with what the process had recorded outside of it when the image
 // was taken, and checked.
 //
-// The tests need Linux, root, /dev/fuse and loop devices. A test that lacks something says so and counts as not
-// run. make fuse.
+// The tests need Linux, root, /dev/fuse and loop devices. A test that lacks one of these says so and counts as
+// not run. make fuse runs them.
 package writeback

@@ -13,12 +13,12 @@ const (
 )
 
 // Arena keeps copies of byte slices. A copy never moves or changes. It is valid until Reset reuses its memory; if
-// the arena is dropped instead, it is valid for as long as somebody holds it. Only one goroutine at a time adds
-// copies; others may meanwhile read copies added before.
+// the arena is dropped instead, a copy is valid for as long as it is referenced. Only one goroutine at a time
+// may add copies; others may at the same time read copies added before.
 type Arena struct {
 	// chunks hold the copies. Short copies are cut from chunks[filling]; each new chunk for them is at least twice as
-	// large as the last. The first kept chunks are from before the last Reset; of these, the ones behind filling are
-	// still empty.
+	// large as the last. The first kept chunks are from before the last Reset; of these, the chunks after
+	// chunks[filling] are still empty.
 	chunks  [][]byte
 	filling int
 	kept    int
@@ -57,7 +57,7 @@ func (a *Arena) add(b []byte) place {
 	return place(a.filling)<<32 | place(len(chunk))
 }
 
-// addBoth copies b and c; c lies behind b if there is room in the chunk.
+// addBoth copies b and c; c lies after b if there is room in the chunk.
 func (a *Arena) addBoth(b, c []byte) (place, place) {
 	n := len(b) + len(c)
 	if n == 0 || n > MaxShared {
@@ -84,10 +84,11 @@ func (a *Arena) Reserve(need int) []byte {
 	return a.chunks[a.filling]
 }
 
-// Fill takes the chunk of Reserve back, with what the caller appended.
+// Fill takes back the chunk that Reserve returned, with the bytes that the
+// caller appended.
 func (a *Arena) Fill(chunk []byte) { a.chunks[a.filling] = chunk }
 
-// turn makes a chunk with room for need bytes the current one.
+// turn makes a chunk with room for need bytes the current chunk.
 func (a *Arena) turn(need int) {
 	for a.filling+1 < a.kept {
 		a.filling++
@@ -118,7 +119,7 @@ func (a *Arena) at(p place, n uint32) []byte {
 }
 
 // drop gives up a copy that has a chunk of its own, and reports whether it has one. The memory is left to the
-// garbage collector: a slice that somebody holds stays valid.
+// garbage collector, so slices of it stay valid.
 func (a *Arena) drop(p place, n uint32) bool {
 	if n <= MaxShared {
 		return false

@@ -32,7 +32,7 @@ func (b *Budget) Init(limit int64) {
 	b.step = max(min(LeastSpilled, limit/8)/chargeStep, 1)
 }
 
-// Charge accounts for the growth of a write set, and reports whether the set must leave memory: all sets together
+// Charge accounts for the growth of a write set, and reports whether the set must be spilled: all sets together
 // exceed the limit, and this one has at least half of an equal share of it. A set that has grown by less than a
 // step does not touch the shared counters.
 func (b *Budget) Charge(w *Set) (due bool) {
@@ -49,7 +49,7 @@ func (b *Budget) Charge(w *Set) (due bool) {
 	return total > b.limit && held >= max(least, b.limit/(2*b.sets.Load()))
 }
 
-// Discharge takes back what Charge has charged for the set.
+// Discharge cancels the charges of the set.
 func (b *Budget) Discharge(w *Set) {
 	if w.charged != 0 {
 		b.bytes.Add(-w.charged)
@@ -77,9 +77,9 @@ func (w *Set) Used() int64 {
 	return w.redoBytes + w.staleBytes + int64(w.records.n)*recordMemory
 }
 
-// Spill moves the entries of the set from memory to a new layer, in segments taken by claim c. The spill takes over
-// those of the large values to which the layer refers, and Spill returns the others. After ErrFull the set is
-// unchanged, except for runs that were written in vain.
+// Spill moves the entries of the set from memory to a new layer, in segments taken by claim c. The set's spill
+// takes over the large values to which the layer refers, and Spill returns the others. After ErrFull the set is
+// unchanged, except that it has unused runs: see add.
 func (b *Budget) Spill(w *Set, s *logstore.Store, c logstore.Claim, large []*logstore.Private) (rest []*logstore.Private, err error) {
 	if w.spill == nil {
 		w.spill = &Spill{store: s}
@@ -97,9 +97,9 @@ func (b *Budget) Spill(w *Set, s *logstore.Store, c logstore.Claim, large []*log
 	return rest, nil
 }
 
-// Tidy keeps the layers of a set that has spilled few and small. If most of their records are overwritten it
-// rewrites all of them; otherwise it merges layers if there are many. Large values that are lent stay. If the file
-// is full it does nothing: the set works with many layers, too.
+// Tidy keeps the number and the size of a set's layers small. If most of their records are overwritten, it
+// rewrites all layers; otherwise it merges layers if there are many. Large values in lent stay. If the file is
+// full it does nothing: the set also works with many layers.
 func (b *Budget) Tidy(w *Set, lent map[logstore.Addr]int) error {
 	var err error
 	if s := w.spill; s.overwritten() {

@@ -9,12 +9,12 @@ import (
 )
 
 // A transaction that overwrites a record in a layer leaves the older record there, and its run or large value in
-// their segments. When more than half of all that is overwritten, the newest record of each key is written to a new
-// layer, and the old segments are freed. So a transaction takes at most about twice the space of what it finally
-// writes, and some segments.
+// the segments of these. When more than half of all that is overwritten, the newest record of each key is written
+// to a new layer, and the old segments are freed. So a transaction takes at most about twice the space of its
+// final writes, plus some segments.
 //
-// How much is overwritten is estimated. To look up each record would cost more than to write it, and to merge all
-// layers in vain would double what a bulk load writes. So the size of the newest record is remembered for a sample
+// The overwritten part is estimated. To look up each record would cost more than to write it, and a needless merge
+// of all layers would double what a bulk load writes. So the size of the newest record is remembered for a sample
 // of the keys, chosen by their hashes. The sum of these sizes is proportional to the live bytes, however often and
 // however unevenly keys are overwritten.
 //
@@ -26,18 +26,18 @@ const (
 	tallyKeys    = 1 << 10  // most keys in the sample: 40 KiB of memory, and an error of a few percent
 	tallyHeavy   = 1 << 8   // most heavy records, which are remembered in addition
 	leastHeavy   = 16 << 10 // least bytes of a heavy record
-	spillSlack   = 4        // segments that may be overwritten before anything is done
-	collapseWait = 8        // on a full file, the next try comes when an eighth more is written
+	spillSlack   = 4        // segments that may be overwritten before layers are rewritten
+	collapseWait = 8        // on a full file, the next try comes when the spill has grown by an eighth
 )
 
 // tally estimates how much of a spill is live.
 //
-// Records of at least heavyFrom bytes are heavy. All of them are remembered, because the sizes of a sample would
-// say little about the rest. When there are more than tallyHeavy, heavyFrom is doubled, and the lighter ones are
-// sampled like other records.
+// Records of at least heavyFrom bytes are heavy. All of them are remembered, because a sample of such records
+// would be a bad estimate of the rest. When there are more than tallyHeavy, heavyFrom is doubled, and the
+// lighter ones are sampled like other records.
 type tally struct {
 	bytes     int64            // bytes that the spill takes in the file
-	least     int64            // nothing is done while bytes is below this
+	least     int64            // layers are not rewritten while bytes is below this
 	sizes     map[uint64]int64 // hash -> bytes of the newest record, for keys whose hashes end in zeros zero bits
 	zeros     uint
 	heavy     map[uint64]int64 // hash -> bytes of the newest record, for keys for which it is heavy
@@ -116,8 +116,8 @@ func (s *Spill) overwritten() bool {
 }
 
 // collapse writes the newest record of each key to one layer, and its run to new segments, and frees the old ones.
-// Segments of which slices were handed out, and large values that are lent, stay until the transaction ends. After
-// an error nothing has changed.
+// Segments of which slices were returned, and large values in lent, stay until the transaction ends. After an
+// error nothing has changed.
 func (s *Spill) collapse(lent map[logstore.Addr]int) (err error) {
 	fresh := &Spill{store: s.store, claim: s.claim}
 	lw := newLayerWriter(s.store, s.claim)
@@ -181,8 +181,8 @@ func (s *Spill) collapse(lent map[logstore.Addr]int) (err error) {
 	return nil
 }
 
-// replaced gives up layers, and the segments of runs that no layer refers to any more. If slices of them were
-// handed out, it keeps them in retired.
+// replaced frees layers, and the segments of runs that no layer refers to any more. If slices of them were
+// returned, it keeps them in retired instead.
 func (s *Spill) replaced(layers []*Layer, values *logstore.Private) {
 	for _, l := range layers {
 		if s.read {

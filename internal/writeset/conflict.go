@@ -5,11 +5,12 @@ import (
 	"hash/maphash"
 )
 
-// hashSeed differs between processes, so that nobody can choose keys that collide.
+// hashSeed differs between processes, so that an attacker cannot choose keys that
+// collide.
 var hashSeed = maphash.MakeSeed()
 
-// HashKey returns the hash under which commits of a key are remembered. It is the same for the life of the process,
-// and must not be stored.
+// HashKey returns the hash of a key that the tables of recent commits use. It is the same for the life of the
+// process, and must not be stored.
 func HashKey(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
 
 // Hashes calls yield with the HashKey of each key, until yield returns false. Keys in memory come in the order in
@@ -62,8 +63,8 @@ func (w *Set) Intersects(o *Set) bool {
 	return false
 }
 
-// forward returns the first position at or behind key, starting from p, which is before key. It tries a few steps,
-// which suffice if the sets interleave, and then searches.
+// forward returns the first position at or after key, starting from p, which is before key. It tries a few steps,
+// which are enough if the sets interleave, and then searches.
 func (w *Set) forward(p position, key []byte) position {
 	const steps = 4
 	for range steps {

@@ -2,8 +2,8 @@ package writeset
 
 import "bytes"
 
-// setCursor is a Cursor over the part of a write set in memory, which must not change meanwhile. It also stops at
-// deletes.
+// setCursor is a Cursor over the part of a write set in memory. The set must not change while the cursor is used.
+// The cursor also stops at deletes.
 type setCursor struct {
 	w   *Set
 	pos position
@@ -64,8 +64,8 @@ func (c *writeCursor) deletes() bool {
 	panic("writeset: unknown source")
 }
 
-// forward moves to the first entry at or behind key, from one before key. It tries a few steps, which suffice if
-// the sets interleave, and then searches.
+// forward moves to the first entry at or after key, from one before key. It tries a few steps, which are enough
+// if the sets interleave, and then searches.
 func (c *writeCursor) forward(key []byte) bool {
 	const steps = 4
 	for range steps {
@@ -76,9 +76,9 @@ func (c *writeCursor) forward(key []byte) bool {
 	return c.Seek(key)
 }
 
-// sound reports whether no read has failed. If one has, it poisons the store, because what this process has written
-// cannot be read. The caller then treats the transactions as conflicting, which is safe, and nothing commits any
-// more.
+// sound reports whether no read has failed. If a read has failed, sound poisons the store, because a page that this
+// process wrote cannot be read. The caller then treats the transactions as conflicting, which is safe, and no
+// further transaction commits.
 func (c *writeCursor) sound(w *Set) bool {
 	err := c.Err()
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *writeCursor) sound(w *Set) bool {
 }
 
 // Each calls f with each key of the set, in order, and whether it is deleted, until f returns an error. The set
-// must not change meanwhile.
+// must not change during the call.
 func (w *Set) Each(f func(key []byte, deleted bool) error) error {
 	c := w.cursor()
 	for ok := c.First(); ok; ok = c.Next() {

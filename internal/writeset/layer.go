@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Layer is a sorted run of a write set that has left memory: entries in key order, each key once, in raw pages of
-// private segments. Each page can be decoded by itself:
+// A Layer is a sorted run of a spilled write set: entries in key order, each key once, in raw pages of private
+// segments. Each page can be decoded by itself:
 //
 //	count u16 | records, one after the other | free | offset of each record u16, that of the first at the end of the page
 //
@@ -33,7 +33,7 @@ type Layer struct {
 	starts  []int    // index of the first page of each piece
 	pages   int
 	records int64
-	bytes   int64 // about the bytes that the records take in leaves
+	bytes   int64 // approximate number of bytes that the records take in leaves
 	widest  int   // most bytes that one record takes in a leaf
 	tier    int   // how often its records were rewritten
 	private *logstore.Private
@@ -163,8 +163,8 @@ func ReadLayerPage(p []byte, f func(op btree.Op)) error {
 }
 
 // OpenLayer returns the layer with the pages in the given extents. It verifies their checksums. For that, Store.Raw
-// first syncs what no sync has covered: so a layer that a transaction has open is durable, and so are the runs and
-// large values written before it.
+// first syncs writes that no sync has covered. So an open layer is durable, and so are the runs and large values
+// written before it.
 func OpenLayer(s *logstore.Store, extents []logstore.Extent) (*Layer, error) {
 	l := &Layer{store: s, extents: extents}
 	for _, x := range extents {

@@ -10,9 +10,9 @@ import (
 // are layers.
 type Layered struct{ stack }
 
-// Over overlays the layers of the set on the cursor of a snapshot, which it takes over. It returns nil if there are
-// no layers. The result must not be used after Turns has changed. Keys and values that it returns are valid until
-// the set is given up.
+// Over overlays the layers of the set on the cursor of a snapshot. It takes over the cursor. It returns nil if
+// there are no layers. The result must not be used after Turns has changed. Its keys and values are valid until
+// the set is Reset.
 func (w *Set) Over(base Cursor) *Layered {
 	if w.spill == nil {
 		return nil
@@ -21,7 +21,7 @@ func (w *Set) Over(base Cursor) *Layered {
 	return &Layered{*newStack(append(layerCursors(w.spill.layers), base))}
 }
 
-// Turns returns how often a layer was added to the set.
+// Turns returns how many times a layer was added to the set.
 func (w *Set) Turns() int {
 	if w.spill == nil {
 		return 0
@@ -62,7 +62,7 @@ func (o *Layered) Next() bool           { return o.skip(o.stack.Next(), o.stack.
 func (o *Layered) Prev() bool           { return o.skip(o.stack.Prev(), o.stack.Prev) }
 func (o *Layered) Seek(key []byte) bool { return o.skip(o.stack.Seek(key), o.stack.Next) }
 
-// Merged iterates over the records of layers in key order, of each key the newest.
+// Merged iterates over the newest record of each key in layers, in key order.
 type Merged struct{ stack }
 
 // MergeLayers returns a Merged over layers, which are sorted from the oldest to the newest. hidden, if not nil, is
@@ -79,10 +79,11 @@ func MergeLayers(layers []*Layer, hidden func(run btree.Ref)) *Merged {
 	return m
 }
 
-// present returns the layer cursor on the present record.
+// present returns the layer cursor that is at the present record.
 func (m *Merged) present() *layerCursor { return m.sources[m.winner()].(*layerCursor) }
 
-// Next moves to the next record, or to the first one. Keys that do not ascend are an error: the layer is damaged.
+// Next moves to the next record, or to the first one. If the keys do not ascend, the layer is damaged, and Next
+// sets an error.
 func (m *Merged) Next() bool {
 	before := m.key
 	if !m.stack.Next() {

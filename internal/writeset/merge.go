@@ -20,13 +20,13 @@ type Cursor interface {
 	Err() error
 }
 
-// Merge is a cursor over a snapshot overlaid by a transaction's writes. It shows each key once, with what was
-// written last, and skips deleted keys.
+// Merge is a cursor over a snapshot overlaid by a transaction's writes. It shows each key once, with the
+// value that was written last, and skips deleted keys.
 //
 // The position of a Merge is a key. Writes between two moves, even of the present key, never make it skip or repeat
-// a record: Next moves to the first record behind the present key, Prev to the last one before it, as they are at
-// that moment. Past the end, Next stays there and Prev moves to the last record; before the start, Prev stays and
-// Next moves to the first. A failed Seek is past the end. A new Merge is on no record: Next moves to the first
+// a record: Next moves to the record that is then the first after the present key, Prev to the one that is then the
+// last before it. Past the end, Next stays there and Prev moves to the last record; before the start, Prev stays
+// and Next moves to the first. A failed Seek is past the end. A new Merge is on no record: Next moves to the first
 // record, Prev to the last.
 //
 // After an error of the snapshot's cursor, moves find nothing.
@@ -36,7 +36,7 @@ type Cursor interface {
 //
 // Invariants while laid is set and the Merge is on a key:
 //
-//  1. If the last move went forward, base is on the first record at or behind key; if it went back, on the last
+//  1. If the last move went forward, base is on the first record at or after key; if it went back, on the last
 //     record at or before key; or off that end. onBase says whether base is at key itself.
 //  2. The same holds for pos in the write set, unless the set has changed since: then pos is stale, and is found
 //     again by key.
@@ -70,7 +70,7 @@ const (
 // noWrites is the write set of a transaction that cannot write.
 var noWrites Set
 
-// NewMerge returns a cursor over base, which it takes over, and set. A nil set is an empty one.
+// NewMerge returns a cursor over base and set. It takes over base. A nil set is an empty one.
 func NewMerge(base Cursor, set *Set) Merge {
 	if set == nil {
 		set = &noWrites
@@ -90,10 +90,10 @@ type Place struct {
 	key []byte // if on a record
 }
 
-// Place returns the position of the Merge. It is valid until the write set is given up.
+// Place returns the position of the Merge. It is valid until the write set is Reset.
 func (m *Merge) Place() Place { return Place{m.at, m.Key()} }
 
-// Return moves a new Merge to the position of another one: to the first record at or behind its key, or beyond
+// Return moves a new Merge to the position of another one: to the first record at or after its key, or beyond
 // either end.
 func (m *Merge) Return(to Place) {
 	if to.at == onRecord {
@@ -130,7 +130,7 @@ func (m *Merge) Seek(key []byte) bool {
 	return m.skipDeleted()
 }
 
-// Next moves to the first record behind the present key and reports whether there is one.
+// Next moves to the first record after the present key and reports whether there is one.
 func (m *Merge) Next() bool {
 	if m.at != onRecord {
 		return m.at != pastEnd && m.First()
@@ -205,7 +205,7 @@ func (m *Merge) Entry() (Entry, bool) {
 // Err returns the error of the snapshot's cursor.
 func (m *Merge) Err() error { return m.base.Err() }
 
-// arrive ends a move that only base has made.
+// arrive ends a move for which only base was moved.
 func (m *Merge) arrive(found bool, otherwise whereabouts) bool {
 	if found {
 		m.at = onRecord
@@ -223,8 +223,8 @@ func (m *Merge) lay() {
 	}
 }
 
-// skipDeleted ends a move. base and pos are on the first candidates in the direction of the move; skipDeleted goes on to the
-// first one that is not deleted.
+// skipDeleted ends a move. base and pos are on the first candidates in the direction of the move; skipDeleted continues to
+// the first candidate that is not deleted.
 func (m *Merge) skipDeleted() bool {
 	m.laid, m.version = true, m.set.Version()
 	for {
@@ -251,8 +251,8 @@ func (m *Merge) skipDeleted() bool {
 	}
 }
 
-// nearer tells which candidate comes first in the direction of the move: that of base if order is negative, that of
-// the write set if it is positive, both if it is 0. any is false if there is none.
+// nearer returns which candidate comes first in the direction of the move: that of base if order is negative, that
+// of the write set if it is positive, both if it is 0. any is false if there is none.
 func (m *Merge) nearer() (order int, any bool) {
 	switch {
 	case !m.pos.ok():

@@ -11,10 +11,10 @@ const (
 	// blockRecords is the most records of a block. With more, an insertion moves more records (half a block on
 	// average); with fewer, the directory has more entries. Between 128 and 512 the total cost hardly changes.
 	blockRecords = 256
-	// firstRecords is the capacity that the first block begins with: most transactions write a few records.
+	// firstRecords is the initial capacity of the first block: most transactions write only a few records.
 	firstRecords = 8
 	slotBytes    = 8 + 4 // of a record in a block
-	blockBytes   = 64    // of a block beside that
+	blockBytes   = 64    // of a block in addition to its slots
 
 	// keepBlocks is the most blocks that Reset keeps.
 	keepBlocks = 16
@@ -24,15 +24,15 @@ const (
 type block struct {
 	n int
 
-	// skip is the length of a prefix that all keys share that are in the block or can come into it. Heads begin
-	// behind it.
+	// skip is the length of a prefix that all keys share which are in the block or can be added to it. Heads
+	// begin after that prefix.
 	skip int
 
 	heads   []uint64 // HeadOf each key; as long as the block's capacity
 	records []uint32 // indexes in keys.records; as long as heads
 }
 
-// firstBlock has all that the directory of a small set needs in one piece of memory.
+// firstBlock has the whole directory of a small set in one piece of memory.
 type firstBlock struct {
 	block   block
 	heads   [firstRecords]uint64
@@ -46,8 +46,8 @@ type firstBlock struct {
 //
 //  1. The blocks, one after the other, list every record once, by ascending key. No block is empty, unless there
 //     are no records; then it is the only one.
-//  2. fences[b], for b > 0, is the first key of blocks[b], and stays so: lower keys go into the block before.
-//     fences[0] is empty, a lower bound.
+//  2. fences[b], for b > 0, is the first key of blocks[b], and stays so: lower keys go into the previous
+//     block. fences[0] is empty, a lower bound.
 //  3. firsts[b] is HeadOf(fences[b], 0).
 //  4. A block's skip is the length of the prefix shared by its fence and the next one, and so by all keys between
 //     them. The first and the last block have no two fences: their skip is 0.
@@ -68,9 +68,9 @@ type keys struct {
 	version uint64 // changes with each change: positions of earlier versions are invalid
 }
 
-// HeadOf returns the eight bytes of key behind the first skip ones, padded with zeros, as a number that compares
-// like them. If two keys share their first skip bytes and have different heads, the keys compare like the heads; if
-// the heads are equal, nothing is known.
+// HeadOf returns the eight bytes of key after the first skip bytes, padded with zeros, as a big-endian number. If
+// two keys share their first skip bytes and have different heads, the keys compare like the heads; if the heads are
+// equal, the order of the keys is not known.
 func HeadOf(key []byte, skip int) uint64 {
 	if len(key) >= skip+8 {
 		return binary.BigEndian.Uint64(key[skip:])
@@ -147,8 +147,8 @@ func (w *keys) findBlock(key []byte) int {
 	return lo - 1
 }
 
-// isPastEnd reports whether key, whose head is given, is above all keys, of which there must be at least one. It
-// spares insertions in ascending order the search.
+// isPastEnd reports whether key, whose head is given, is above all keys, of which there must be at least one.
+// With it, insertions in ascending order need no search.
 func (w *keys) isPastEnd(key []byte, head uint64) bool {
 	bl := w.order.blocks[len(w.order.blocks)-1]
 	last := bl.heads[bl.n-1]
@@ -173,7 +173,7 @@ func (w *keys) insert(b, i int, id uint32) {
 func (w *keys) split(b, i int, id uint32) (int, int) {
 	bl := w.order.blocks[b]
 	// At the very end, the block stays full and a new one begins with id, so that ascending insertions leave no
-	// gaps. Anywhere else the block is halved, even if id belongs behind its last record: otherwise, descending
+	// gaps. Anywhere else the block is halved, even if id belongs after its last record: otherwise, descending
 	// insertions between it and the next block would begin a block each.
 	keep, fence := bl.n, id
 	if i < bl.n || b+1 < len(w.order.blocks) {
@@ -199,7 +199,8 @@ func (o *order) begin() {
 	o.blocks, o.firsts, o.fences, o.slots = f.blocks[:], f.firsts[:], f.fences[:], firstRecords
 }
 
-// grow makes room for another record in a block that has less than blockRecords.
+// grow makes room for another record in a block with a capacity of less than
+// blockRecords.
 func (o *order) grow(bl *block) {
 	if bl.n < len(bl.heads) {
 		return

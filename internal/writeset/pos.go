@@ -6,8 +6,8 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// position is the place of an entry of a write set, or of none. It is valid for the version of the set in which it
-// was made; using it later panics. The zero position is none.
+// position is the place of an entry of a write set, or no place. It is valid for the version of the set in which
+// it was made; using it later panics. The zero position is none.
 type position struct {
 	version      uint64 // 0 for none
 	block, index int32
@@ -62,7 +62,7 @@ func (w *keys) seekBefore(key []byte) position {
 	return w.posBefore(b, i)
 }
 
-// next returns the position behind p, none behind the last.
+// next returns the position after p, none after the last.
 func (w *keys) next(p position) position {
 	w.check(p)
 	return w.pos(int(p.block), int(p.index)+1)
@@ -80,7 +80,8 @@ func (w *Set) entryAt(p position) Entry {
 	return w.entryOf(w.order.blocks[p.block].records[p.index])
 }
 
-// All returns the entries in memory in key order. The set must not change meanwhile.
+// All returns the entries in memory in key order. The set must not change during the
+// iteration.
 func (w *Set) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for _, bl := range w.order.blocks {
@@ -95,7 +96,7 @@ func (w *Set) All() iter.Seq[Entry] {
 
 // AppendOps appends the entries in memory to ops, in key order, and returns the bytes of keys and values in the
 // appended ops. For a value for which a leaf has no room it calls run, which writes the value elsewhere and returns
-// its place; such a value does not count.
+// its place; the bytes of such a value are not counted.
 func (w *Set) AppendOps(ops []btree.Op, run func(Entry) *btree.Ref) (all []btree.Op, bytes int) {
 	for _, bl := range w.order.blocks {
 		for _, id := range bl.records[:bl.n] {

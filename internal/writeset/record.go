@@ -48,8 +48,8 @@ const (
 	keepRecordChunks = 16
 )
 
-// recordList is an append-only list of records, known by their indexes. It grows by chunks, so growing copies
-// nothing; only the first chunk starts small and is reallocated.
+// recordList is an append-only list of records, known by their indexes. It grows by chunks, so growth copies
+// no records; only the first chunk starts small and is reallocated.
 type recordList struct {
 	chunks [][]record // those from before the last reset are empty
 	n      uint32

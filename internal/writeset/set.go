@@ -20,18 +20,18 @@ import (
 //
 // The zero Set is empty and ready to use. It must not be copied. While it changes, only one goroutine may use it;
 // when it is complete, any number may call the methods that change nothing. The owner of a shared set calls Reset
-// only when nobody else can look at it any more.
+// only when no other goroutine can access it any more.
 type Set struct {
 	keys
-	refs    []*ValueRef // values elsewhere; nil where one was replaced
+	refs    []*ValueRef // places of values stored elsewhere; nil where a value was replaced
 	unused  []uint32    // indexes of the nil entries of refs
 	dropped *ValueRef   // the value elsewhere that the last change replaced, nil if none
 
-	spill   *Spill // the part that has left memory, nil if none has
+	spill   *Spill // the spilled part, nil if there is none
 	charged int64  // bytes charged to the budget
 
 	redoBytes  int64
-	runPages   int64  // pages for the runs of values, lists of extents and their keys, with what placing them may waste
+	runPages   int64  // pages for the runs of values, lists of extents and their keys, including the pages that their placement may waste
 	widest     int    // most bytes that one record takes in its leaf
 	staleBytes int64  // bytes of replaced values in the arena
 	filter     uint64 // bit hash % 64 of every key; all bits if there are many keys
@@ -98,7 +98,7 @@ func (w *Set) widen(key []byte, value int) {
 func (w *Set) Delete(key []byte) { w.upsert(key, nil) }
 
 // upsert returns the record of key, as one that deletes the key. If fresh, the record is new, and value has been
-// copied behind the key already, with its place in the record.
+// copied after the key already, with its place in the record.
 func (w *Set) upsert(key, value []byte) (r *record, fresh bool) {
 	w.version++
 	w.dropped = nil
@@ -188,7 +188,7 @@ func (w *Set) drop(r *record) {
 }
 
 // squeeze copies the live keys and values to a new arena. The old one is left to the garbage collector and not
-// reused, because somebody may hold slices of it.
+// reused, because slices of it may still be in use.
 func (w *Set) squeeze() {
 	old := w.arena
 	w.arena = Arena{}
@@ -229,7 +229,8 @@ func (w *Set) Find(key []byte) (en Entry, ok bool, err error) {
 	return en, ok, nil
 }
 
-// Dropped returns the value elsewhere that the last change replaced, nil if none.
+// Dropped returns the place of the separately stored value that the last change
+// replaced, nil if none.
 func (w *Set) Dropped() *ValueRef { return w.dropped }
 
 // entryOf returns record id as an Entry.
@@ -256,8 +257,8 @@ func (w *Set) Empty() bool { return w.records.n == 0 && w.spill == nil }
 // Version returns a number that increases with every change of an entry. It is 0 only before the first change.
 func (w *Set) Version() uint64 { return w.version }
 
-// RedoBytes returns about how many bytes of redo records the set takes in the log: those of all keys and values,
-// and 8 for each key.
+// RedoBytes returns approximately how many bytes of redo records the set takes in the log: those of all keys and
+// values, and 8 for each key.
 func (w *Set) RedoBytes() int64 { return w.redoBytes }
 
 func (ref *ValueRef) redoBytes() int64 {
@@ -291,8 +292,8 @@ func (w *Set) Reset() {
 	w.redoBytes, w.staleBytes, w.runPages, w.filter, w.widest = 0, 0, 0, 0, 0
 }
 
-// forget drops the entries in memory, which a new layer has. Slices that were returned stay valid: their memory is
-// left to the garbage collector.
+// forget drops the entries in memory, which have been written to a new layer. Slices that were returned stay
+// valid: their memory is left to the garbage collector.
 func (w *Set) forget() {
 	w.version++
 	w.arena, w.records, w.order = Arena{}, recordList{}, order{}

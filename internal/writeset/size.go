@@ -8,14 +8,15 @@ import (
 // Size is what a write set needs when it is committed. Each number but Bytes is an upper bound.
 type Size struct {
 	Keys      int64
-	Bytes     int64 // about the bytes of keys and values
+	Bytes     int64 // approximate bytes of keys and values
 	InLeaves  int64 // bytes that the records take in leaves
 	Widest    int   // most bytes that one record takes in a leaf
 	RedoPages int64 // pages of the group's redo records and, for layers, of the lists of their extents
-	RunPages  int64 // pages of runs, with what placing them may waste; the runs of layers are written already
+	RunPages  int64 // pages of runs, including the pages that their placement may waste; not the runs of layers, which are written already
 }
 
-// Size returns the size of the set. If part of the set has left memory, all of it must have.
+// Size returns the size of the set. If part of the set was spilled, all of it must have
+// been.
 func (w *Set) Size() Size {
 	z := Size{Keys: int64(w.Len()), Bytes: w.RedoBytes(), Widest: w.widest, RunPages: w.runPages}
 	if s := w.spill; s != nil {
@@ -26,8 +27,8 @@ func (w *Set) Size() Size {
 		return z
 	}
 	// All redo pages but the last are at least three quarters full. Short records are not split and so leave at
-	// most a quarter of a page free: see logstore's Group.Append. Nor do logged values leave more: if the next
-	// value does not fit, the page is continued by another page of the file, unless it has nearly as many values as
+	// most a quarter of a page free: see logstore's Group.Append. Logged values do not leave more either: if the
+	// next value does not fit, another page of the file continues the page, unless it has nearly as many values as
 	// a page may have, or its segment ends.
 	z.RedoPages = redo.Pages((z.Bytes+z.Keys*redo.MaxRecord)*4/3) + 1
 	z.InLeaves = z.Bytes + z.Keys*int64(btree.RecordBytes(0, 0))

@@ -8,16 +8,17 @@ import (
 	"flashdbm/logstore"
 )
 
-// Spill is the part of a write set that has left memory: layers, and the runs to which their records refer. It
-// belongs to the transaction until the group that lists it is written, and then to the tree; or it is discarded
-// with the transaction.
+// Spill is the part of a write set that was moved from memory to the file: layers, and the runs to which their
+// records refer. It belongs to the transaction until the group that lists it is written, and then to the tree.
+// If the transaction does not commit, the spill is discarded.
 //
 // Invariants:
 //
-//   - Entries in memory are newer than every layer, and a layer is newer than the layers before it.
+//   - Entries in memory are newer than every layer, and each layer is newer than the layers before
+//     it in the list.
 //   - Each run in values belongs to one record of a layer, or is in lost.
-//   - What readers may still have slices of stays until the transaction ends. If a cursor has handed out slices,
-//     that includes layers that were merged into others, and runs. Lookups return copies.
+//   - Pages of which readers may still have slices stay until the transaction ends. If a cursor has returned
+//     slices, these include the pages of merged layers and of runs. Lookups return copies.
 type Spill struct {
 	store  *logstore.Store
 	claim  logstore.Claim      // takes segments
@@ -25,7 +26,7 @@ type Spill struct {
 	values *logstore.Private   // runs of long values and keys; nil without any
 	large  []*logstore.Private // large values to which layers refer
 	lost   []btree.Ref         // runs of records that newer ones replaced, in layers merged since
-	read   bool                // a cursor has handed out slices
+	read   bool                // a cursor has returned slices
 	turns  int                 // how often a layer was added
 	tally  tally               // estimates the live part
 
@@ -33,7 +34,7 @@ type Spill struct {
 	retired []*logstore.Private
 }
 
-// Spilled returns the part of the set that has left memory, nil if none has.
+// Spilled returns the spilled part of the set, nil if there is none.
 func (w *Set) Spilled() *Spill { return w.spill }
 
 // mergeLayers is how many layers of one tier are merged into one of the next. With more, a lookup searches more
@@ -72,7 +73,7 @@ func (w *Set) SpillPages(s *logstore.Store) int64 {
 }
 
 // add writes a layer of the entries that w has in memory, and returns the large values to which it does not refer.
-// After ErrFull it may be called again: the runs written in vain are then in lost.
+// After ErrFull it may be called again; the runs written by the failed call are then in lost.
 func (s *Spill) add(w *Set, large []*logstore.Private) (rest []*logstore.Private, err error) {
 	lw := newLayerWriter(s.store, s.claim)
 	var runs []btree.Ref
@@ -276,8 +277,8 @@ func (s *Spill) Owned() (all [][]logstore.Extent) {
 }
 
 // Publish hands the segments over to the tree, after group, which lists them, was written. No snapshot below birth
-// shows the large values. Layers and runs, which have the long keys, get no such bound: resolvers go on reading
-// them, whatever Seq they are registered at.
+// shows the large values. Layers and runs, which have the long keys, get no such bound: transactions that check
+// for conflicts still read them, at any Seq.
 func (s *Spill) Publish(group, birth uint64) {
 	for _, l := range s.layers {
 		l.private.Publish(group, 0)

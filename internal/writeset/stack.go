@@ -2,11 +2,11 @@ package writeset
 
 import "bytes"
 
-// stack merges cursors. If several sources have a key, it shows the record of the first one. It is a Cursor; it
-// stops at deletes like at other records (Layered skips them).
+// stack merges cursors. If several sources have a key, it shows the record of the first one. It is a Cursor
+// that also stops at deletes (Layered skips them).
 //
 // Invariants, while it is on a record: heap has the sources that are on a record, each on its first record at or
-// behind key in the direction of the last move. The top of heap is the first of the sources that are on key itself.
+// after key in the direction of the last move. The top of heap is the first of the sources that are on key itself.
 type stack struct {
 	sources []Cursor // newest first
 	keys    [][]byte // present keys of the sources in heap
@@ -16,7 +16,7 @@ type stack struct {
 	back    bool
 	err     error
 
-	// shadowed, if set, is called for each record that a newer one hides, when a move passes it.
+	// shadowed, if set, is called when a move passes a record that a newer one hides.
 	shadowed func(source int)
 }
 

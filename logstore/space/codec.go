@@ -178,7 +178,7 @@ func (sp *Reuse) present() uint32 {
 }
 
 // Decode reads a space map into a fresh map. Segments that were free or private before a crash become used and
-// dead, and the reuse rules decide anew; that frees the segments of transactions that never committed.
+// dead, and the reuse rules decide again; that frees the segments of transactions that never committed.
 func (sp *Map) Decode(b []byte) error {
 	return entries(b, sp.segmentPages, func(segments uint32) error {
 		if uint64(segments) > sp.pages/sp.segmentPages+2 {

@@ -62,7 +62,7 @@ func TestLoggedValuesLiveOnce(t *testing.T) {
 // map says which pages are raw.
 func TestRawPagesLiveWithTheirPage(t *testing.T) {
 	sp := usedSegments(64)
-	a, b := Addr(64)+3, Addr(64)+7 // one right behind the other
+	a, b := Addr(64)+3, Addr(64)+7 // one right after the other
 	before := sp.SpaceStats().LiveBytes
 	live := func() int { return int(sp.SpaceStats().LiveBytes-before) / format.PageSize }
 	for range 2 {

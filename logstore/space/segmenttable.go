@@ -3,7 +3,7 @@ package space
 import "sync"
 
 // A SegmentTable passes the memory of a segment table from one Store to the next. A segment table is as long as
-// the file, most of which may be a hole, and a reader beside a writer opens the file anew each time it is
+// the file, most of which may be a hole, and a reader beside a writer opens the file again each time it is
 // overtaken. Without a SegmentTable the garbage would be one table per reload; with it there is one table per
 // Store that is open at the same time. The zero SegmentTable is empty. Any number of goroutines may use it.
 type SegmentTable struct {

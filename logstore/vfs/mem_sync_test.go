@@ -65,7 +65,7 @@ func TestFailedSyncDropsPages(t *testing.T) {
 		require.NoError(t, err)
 		write(t, f, bytes.Repeat([]byte{0xFE}, n/2*page), 0)
 		write(t, f, bytes.Repeat([]byte{0xFF}, n/2*page), 0)
-		write(t, f, pages('d', 1), n*page) // behind the end
+		write(t, f, pages('d', 1), n*page) // past the end
 		m.OnOp(func(op vfs.Op) error {
 			if op.Kind != vfs.OpDatasync {
 				return nil

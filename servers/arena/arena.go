@@ -133,7 +133,7 @@ func (a *Arena) Key(extent uint32) (key fabric.Key, ok bool) {
 	return a.extents[extent].region.Key(), true
 }
 
-// Alloc returns a live block for an item of n bytes. Its prefix is zero; behind the prefix it has its old content.
+// Alloc returns a live block for an item of n bytes. Its prefix is zero; after the prefix it has its old content.
 func (a *Arena) Alloc(n int) (Place, error) {
 	n += PrefixSize
 	if n > a.extent {
@@ -280,7 +280,7 @@ func (a *Arena) block(p Place) (*span, int) {
 	return s, block
 }
 
-// Bytes returns the block's memory behind the prefix, up to the block's end.
+// Bytes returns the block's memory after the prefix, up to the block's end.
 func (a *Arena) Bytes(p Place) []byte {
 	s, block := a.block(p)
 	start := s.page*a.page + block*s.size

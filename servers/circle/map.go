@@ -132,7 +132,7 @@ func (m *Map) Parse(body []byte) error {
 	return nil
 }
 
-// parseMoving decodes the assignment, and returns the bytes behind it. Each shard that may own a key has to have a
+// parseMoving decodes the assignment, and returns the bytes after it. Each shard that may own a key has to have a
 // place.
 func (m *Map) parseMoving(b []byte) (rest []byte, ok bool) {
 	word := func() (w uint32) {

@@ -12,7 +12,7 @@
 //     Write to it has completed.
 //   - A Write that has completed is in the peer's memory, and is lost only with the peer's process or host. A Write
 //     that has failed may have happened in part, in full, or not at all.
-//   - The first failure ends the endpoint. All posted operations complete; those behind the failed one complete with
+//   - The first failure ends the endpoint. All posted operations complete; those after the failed one complete with
 //     ErrFlushed.
 //   - A completed Read does not prove that the owner's process is still alive.
 //   - Bounds and keys are checked for each operation, and no peer reaches a fenced region.

@@ -81,7 +81,7 @@ type Endpoint interface {
 	// Peer describes the other end.
 	Peer() Peer
 	// Done is closed when the endpoint has ended, by Close or by its first failure. Err then returns the reason, and
-	// nil before. All posted operations have completed when Done is closed: those behind the first failure, and all
+	// nil before. All posted operations have completed when Done is closed: those after the first failure, and all
 	// that were under way at Close, with ErrFlushed. The peer's endpoint ends too.
 	Done() <-chan struct{}
 	Err() error

@@ -272,7 +272,7 @@ func (c *Client) askTheWay(addrs []string) {
 	})
 }
 
-// follow asks a connected node for the map. Behind the answer its connection is lost like any other: the engine may
+// follow asks a connected node for the map. After the answer its connection is lost like any other: the engine may
 // have asked it for the map meanwhile, as the first shard with a connection, and asks nobody else while that request
 // is under way.
 func (e *engine) follow(guide *shard) {

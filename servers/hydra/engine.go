@@ -152,7 +152,7 @@ func (e *engine) setMap(m protocol.Map) {
 		s.addrs, s.gone = p.Addrs, false
 	}
 	e.circle = m.Circle()
-	for _, s := range e.shards { // queued calls are routed anew
+	for _, s := range e.shards { // queued calls are routed again
 		list := s.queue
 		s.queue = nil
 		for _, c := range list {
@@ -180,7 +180,7 @@ func (e *engine) part() {
 			continue
 		}
 		if s.conn != nil {
-			e.lost(s, ErrUnavailable) // calls under way are routed anew
+			e.lost(s, ErrUnavailable) // calls under way are routed again
 			for _, c := range s.queue {
 				e.route(c)
 			}

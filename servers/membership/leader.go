@@ -36,7 +36,7 @@ const (
 	newReign = time.Second
 	dialWait = 500 * time.Millisecond
 	// setTimeout is how long setting a new record may take: an etcd with a busy disk takes a second and more, and
-	// starting anew takes longer.
+	// starting again takes longer.
 	setTimeout = 5 * time.Second
 )
 

@@ -155,7 +155,7 @@ func TestReads(t *testing.T) {
 }
 
 // TestReadOfLastLife: a Read brings what the last life of a partition has shown, and the next life of another
-// partition answers. The transaction of the copy may be lost there, so the reader begins anew.
+// partition answers. The transaction of the copy may be lost there, so the reader begins again.
 func TestReadOfLastLife(t *testing.T) {
 	now, wall := int64(1), uint64(1_700_000_000_000)
 	e := newEngine(Fast, 1, func() (int64, uint64) { return now, wall })
@@ -241,7 +241,7 @@ func TestTwoLives(t *testing.T) {
 	require.Empty(t, stubs[0].sent)
 	require.Empty(t, stubs[1].sent)
 
-	// The same for a read: it begins anew.
+	// The same for a read: it begins again.
 	done := false
 	var keys [][]byte
 	for _, p := range pairs {
@@ -497,7 +497,7 @@ func TestOmitted(t *testing.T) {
 
 // TestForgottenSinceTheFirstRound: between the two rounds of a read a key is removed, and the remove is forgotten.
 // The reader must not return what the first round has told of the key: that lacks the value (Small), or lacks a
-// version that a transaction wrote of which the reader sees another part. So the reader begins anew. If the remove
+// version that a transaction wrote of which the reader sees another part. So the reader begins again. If the remove
 // was forgotten before the first round, or does not concern these transactions, the result of the first round counts.
 func TestForgottenSinceTheFirstRound(t *testing.T) {
 	keys := [][]byte{[]byte("a"), []byte("b")}

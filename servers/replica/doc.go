@@ -1,5 +1,5 @@
 // Package replica keeps copies of a log of entries on several nodes: HydraDB's log in the memory of secondaries,
-// which the primary Writes one-sidedly. It does not interpret the entries. A shard is the state machine behind the
+// which the primary Writes one-sidedly. It does not interpret the entries. A shard is the state machine that applies the
 // log.
 //
 // # Words

@@ -34,7 +34,7 @@ type Log struct {
 	region fabric.Region
 	mem    []byte
 	seq    uint64   // newest entry in the memory
-	head   uint64   // position behind it
+	head   uint64   // position after it
 	keep   uint64   // bytes from this position on must not be overwritten; ignored while free
 	free   bool     // no bytes have to be kept
 	first  uint64   // entry of starts[0]

@@ -223,7 +223,7 @@ func (r *Reign) begin(m *member) bool {
 	return true
 }
 
-// follow starts sending the entries behind seq, from position at on.
+// follow starts sending the entries after seq, from position at on.
 func (r *Reign) follow(m *member, seq, at uint64) {
 	m.state, m.next, m.head, m.posted, m.begun = follows, seq+1, at, nil, false
 	m.completed, m.credited = at, at

@@ -292,7 +292,7 @@ func TestRetiredRingsAreDrained(t *testing.T) {
 	assert.Zero(t, a.forgot, "no copy was needed")
 }
 
-// TestStopEndsGrants: behind a stop the ring takes nothing, nothing is granted, and nobody of the term is followed.
+// TestStopEndsGrants: after a stop the ring takes nothing, nothing is granted, and nobody of the term is followed.
 func TestStopEndsGrants(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]

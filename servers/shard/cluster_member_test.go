@@ -144,7 +144,7 @@ func (m *simMember) begin(ended uint64) {
 		own := e.seq == it.Version-s.base
 		if own || s.Reign() != nil { // otherwise the item is of a copy
 			value := name(it.Value)
-			brought := !own && !c.bases[it.Version-e.seq] // by a move: its old owner has perhaps not committed it, and the move then begins anew
+			brought := !own && !c.bases[it.Version-e.seq] // by a move: its old owner has perhaps not committed it, and the move then begins again
 			if brought || value == "" || value[0] != 'v' {
 				value = ""
 			}

@@ -204,7 +204,7 @@ func (s *Shard) takePiece(b []byte) error {
 	return nil
 }
 
-// cutCopied decodes the first item of a piece, and returns the bytes behind it.
+// cutCopied decodes the first item of a piece, and returns the bytes after it.
 func cutCopied(b []byte) (it guard.Item, flags uint64, rest []byte, err error) {
 	if len(b) < copyItemHead || uint64(len(b)-copyItemHead) < uint64(le.Uint32(b))+uint64(le.Uint32(b[4:])) {
 		return it, 0, nil, fmt.Errorf("shard: a piece of a copy is cut off")

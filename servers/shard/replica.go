@@ -43,7 +43,7 @@ type Membership struct {
 //     is the same answer to the same number again: after tenure another member may reign, which does not know the
 //     answer, and may have applied the write. The answer to a write that is an entry of its own needs no tenure: the
 //     entry is committed only if the reign lasts, and the next primary has it.
-//  4. A reign serves only connections whose hello it has answered: clients send requests behind that answer, which
+//  4. A reign serves only connections whose hello it has answered: clients send requests after that answer, which
 //     names the term. A request on another connection may be a write that was sent to this member long ago, and that
 //     another primary has refused since. The shard may get the connection some time after the hello was answered.
 //  5. Versions never decrease: a reign begins with a base above every version that an earlier one may have assigned,

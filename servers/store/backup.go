@@ -19,7 +19,7 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// Restore creates a file from a backup. The file exists, complete and synced, exactly if the error is nil.
+// Restore creates a file from a backup. The file exists, complete and synced, if and only if the error is nil.
 func Restore(ctx context.Context, path string, backup io.Reader) error {
 	_, err := dbm.Restore(ctx, path, backup)
 	return err

@@ -46,7 +46,7 @@
 //     retried, because it has been acknowledged; meanwhile Full tells the shard to accept no more.
 //  4. One thread at a time applies entries: the one that holds applying.
 //  5. In sync mode the syncer runs, or waits until a given time, as long as durable < appended. Append wakes it for
-//     the first entry behind durable: Append stores appended and then reads durable, the syncer stores durable and
+//     the first entry after durable: Append stores appended and then reads durable, the syncer stores durable and
 //     then reads appended, so one of them sees the other.
 //  6. Open syncs record 0 with a new term and a higher base before it returns: the version of a lost entry is never
 //     assigned again.

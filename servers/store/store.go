@@ -39,7 +39,7 @@ type Piece struct {
 	First   uint64
 	Last    uint64 // the last hash that the piece covers
 	Since   uint64 // the newest entry in the file before the piece was read: the piece has all entries up to it
-	Applied uint64 // the newest entry in the file after the piece was read: the piece has none behind it
+	Applied uint64 // the newest entry in the file after the piece was read: the piece has none after it
 	Hashes  []uint64
 	Records []Record
 }
@@ -137,7 +137,7 @@ func (s *Store) Gather(entries int) { s.enough = entries }
 // State returns the term and base of this life, and the newest entry that the file had at Open.
 func (s *Store) State() State { return s.state }
 
-// Begin makes the entries of an empty file begin behind seq: the file will receive a copy of all earlier entries,
+// Begin makes the entries of an empty file begin after seq: the file will receive a copy of all earlier entries,
 // which the reigns have made. Nothing has been appended yet.
 func (s *Store) Begin(seq uint64, reigns []Term) {
 	s.applying.Lock()
@@ -219,7 +219,7 @@ func (s *Store) Append(e Entry) {
 		s.kick(committer)
 	}
 	// If the syncer does not see the new entry, it has stored durable before; then Append sees that the entry is the
-	// first behind durable, and wakes the syncer.
+	// first after durable, and wakes the syncer.
 	if waiting := e.Seq - s.durable.Load(); s.pause == 0 && (waiting == 1 || waiting == uint64(s.round.expects.Load())) {
 		s.kick(syncer)
 	}

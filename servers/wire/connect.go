@@ -36,7 +36,7 @@ func (g *greeting) append(b []byte) []byte {
 	return appendKey(b, g.key)
 }
 
-// parse decodes a greeting and returns the bytes behind it.
+// parse decodes a greeting and returns the bytes after it.
 func (g *greeting) parse(b []byte) ([]byte, error) {
 	if len(b) < greetingSize || string(b[:4]) != greetingMagic {
 		return nil, fmt.Errorf("%w: the peer is no flashdbm server or client", ErrProtocol)

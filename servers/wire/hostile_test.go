@@ -23,7 +23,7 @@ func newRing(t *testing.T) []byte {
 }
 
 // TestRewritten has a peer that rewrites messages while they are read: it stores two whole frames with the same number over each other, word by
-// word. What Receive's reader accepts is one of the two, and stays that while the memory behind it goes on changing.
+// word. What Receive's reader accepts is one of the two, and stays that while the memory after it goes on changing.
 func TestRewritten(t *testing.T) {
 	const salt = 77
 	ring := newRing(t)

@@ -70,7 +70,7 @@ func New(name string, next func(dbm.Event)) *Metrics {
 	return m
 }
 
-// Watch makes db the database whose statistics are shown. Call it behind Open, and again when the database was closed and opened anew. A closed
+// Watch makes db the database whose statistics are shown. Call it after Open, and again after the database was closed and opened again. A closed
 // database shows zeros.
 func (m *Metrics) Watch(db *dbm.DB) { m.db.Store(db) }
 

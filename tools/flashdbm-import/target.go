@@ -97,7 +97,7 @@ func (t *target) addUntil(key, value []byte, until time.Time) error {
 		if ttl <= 0 {
 			return nil
 		}
-		if !t.timed { // which only transactions know that begin behind it
+		if !t.timed { // which only transactions know that begin after it
 			if err := errors.Join(t.commit(), t.db.EnableExpiry()); err != nil {
 				return err
 			}

@@ -229,7 +229,7 @@ func (d *reader) consume() {
 	d.pos = 0
 }
 
-// line returns a short line that has arrived, without its end, and goes on behind it.
+// line returns a short line that has arrived, without its end, and goes on after it.
 func (d *reader) line(wrong protocolError) (line []byte, ok bool, err error) {
 	rest := d.buf[d.r+d.pos : d.w]
 	for i := range min(len(rest), maxLength) {

@@ -69,7 +69,7 @@ func testSendTooLarge(t *testing.T, s *suite) {
 	o.call(t, request{Do: "ended", Conn: c.peer, Limit: patience})
 }
 
-// testSendWithoutRecv: the endpoint ends after fabric.Timeout, and operations behind the Send are flushed.
+// testSendWithoutRecv: the endpoint ends after fabric.Timeout, and operations after the Send are flushed.
 func testSendWithoutRecv(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)

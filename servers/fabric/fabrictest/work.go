@@ -59,7 +59,7 @@ func testRequests(t *testing.T, s *suite) {
 		n, err := c.e.Post([]fabric.WR{bad})
 		assert.Zero(t, n, what)
 		assert.ErrorIs(t, err, fabric.ErrInvalid, what)
-		// Requests before the malformed one are carried out, those behind it are not.
+		// Requests before the malformed one are carried out, those after it are not.
 		first := good
 		first.Flags = fabric.Signal
 		n, err = c.e.Post([]fabric.WR{first, bad, first})
@@ -191,7 +191,7 @@ func testQueueBound(t *testing.T, s *suite) {
 	}
 }
 
-// testFlush: all operations behind a failure complete with ErrFlushed before Done is closed, with and without Signal,
+// testFlush: all operations after a failure complete with ErrFlushed before Done is closed, with and without Signal,
 // Recvs too.
 func testFlush(t *testing.T, s *suite) {
 	o := s.owner(t)

@@ -21,7 +21,7 @@ const (
 	wcReceiverWaits = 13
 )
 
-// cause returns why an operation has failed, nil if it was flushed behind another one. err is libfabric's error,
+// cause returns why an operation has failed, nil if it was flushed after another one. err is libfabric's error,
 // provider the error of libfabric's provider.
 func cause(err, provider int) error {
 	switch provider {

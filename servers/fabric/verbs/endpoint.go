@@ -286,7 +286,7 @@ func (d *Domain) completed(wc *C.vf_wc) {
 	}
 	ahead := int((c - h.first) % numbers)
 	if ahead >= h.Open() {
-		return // a Recv behind a failed one
+		return // a Recv after a failed one
 	}
 	if wc.error != 0 {
 		e.failed(h, ahead, wc)
@@ -307,7 +307,7 @@ func (d *Domain) completed(wc *C.vf_wc) {
 	e.pass()
 }
 
-// failed ends the endpoint because of a failed operation, unless the operation only failed behind another one, of
+// failed ends the endpoint because of a failed operation, unless the operation only failed after another one, of
 // this end or of the peer.
 func (e *endpoint) failed(h *half, ahead int, wc *C.vf_wc) {
 	err := cause(int(wc.error), int(wc.provider))

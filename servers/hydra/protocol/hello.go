@@ -21,7 +21,7 @@ const (
 // magic begins hello and welcome.
 const magic = "FDBH"
 
-// Hello is the client's part in making a connection: it is in the fabric's hello, behind that of package wire.
+// Hello is the client's part in making a connection: it is in the fabric's hello, after that of package wire.
 type Hello struct {
 	Shard  uint32
 	Client uint64 // random, drawn when the client is created

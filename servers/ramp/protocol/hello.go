@@ -20,7 +20,7 @@ const (
 
 const magic = "FDBR"
 
-// Hello is the client's part in making a connection. It is in the fabric's hello, behind that of package wire.
+// Hello is the client's part in making a connection. It is in the fabric's hello, after that of package wire.
 type Hello struct {
 	Partition uint32
 	Client    uint64 // random, drawn when the client is created
