@@ -4,7 +4,7 @@ import "slices"
 
 // An Assignment says which shards share the circle. While it changes, each part that moves from one shard to another
 // belongs to the old one until the pair of both is in Moved. So one small value determines the owner of each hash at
-// any moment, and one change of it hands over all that moves between two shards at once.
+// any moment, and one change of this value hands over everything that moves between two shards.
 type Assignment struct {
 	Shards []uint32 `json:"shards"`          // in ascending order
 	Next   []uint32 `json:"next,omitempty"`  // the shards after the change; empty: nothing moves
@@ -23,7 +23,7 @@ type Pair struct {
 	To   uint32 `json:"to"`
 }
 
-// A Move is what moves from one shard to another.
+// A Move is the set of ranges that move from one shard to another.
 type Move struct {
 	Pair
 	Ranges []Range // in ascending order

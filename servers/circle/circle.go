@@ -14,8 +14,8 @@ import (
 // a fifth more than an eighth.
 const Points = 128
 
-// Hash returns the place of a key on the circle. The seed is the cluster's, chosen at random, so nobody can construct
-// keys with equal hashes.
+// Hash returns the place of a key on the circle. The seed is the cluster's, chosen at random, so an attacker cannot
+// construct keys with equal hashes.
 func Hash(seed uint64, key []byte) uint64 {
 	if c, ok := ParseChunk(key); ok {
 		return xxh3.HashSeed(c.Key, seed) + 1 + uint64(c.Index)

@@ -23,7 +23,8 @@ type Map struct {
 	Version uint32 // in the header of every answer; a higher version replaces a lower one
 	Seed    uint64 // of the hash of keys; the cluster chose it at random
 	Shards  []Place
-	// Moving gives the owners while parts of the circle move; else it is zero, and the shards share the circle.
+	// Moving gives the owners while parts of the circle move; otherwise it is zero, and the shards share the
+	// circle.
 	Moving Assignment
 }
 

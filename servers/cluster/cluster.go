@@ -11,9 +11,9 @@
 //     happened, may happen later, or may never happen.
 //  3. A watch reports every change of its names after its revision, once each and in order.
 //  4. A value that is bound to a session is removed when the session ends. A session ends when it is closed, or when
-//     its owner has not been heard of for the session's time to live. The owner may learn of the end late.
+//     its owner has not been heard from for the session's time to live. The owner may learn of the end late.
 //  5. At most one candidate of an election is its leader, but a former leader may learn late that it no longer is.
-//     Whoever acts as leader does so by a CompareAndSet that fails for a former leader.
+//     So a leader must act through a CompareAndSet that fails for a former leader.
 package cluster
 
 import (

@@ -2,7 +2,7 @@
 //
 // An item is a key and its value at a place in a shard's arena. Its owner builds it once; peers Read it without the
 // owner's help. The provider moves the words of a Read in any order while the owner works, so a copy may mix words of
-// several moments. The last word of an item, the guardian, tells a good copy from a mixed one:
+// several moments. The last word of an item, the guardian, distinguishes a good copy from a mixed one:
 //
 //	offset       size  field
 //	0            2     length of the key, bytes

@@ -95,8 +95,8 @@ func Bytes(b []byte) []byte {
 	return b[:n:n]
 }
 
-// SizeOf returns the size of the item at the beginning of b, by its header. ok is false if b is too short. b may hold
-// any bytes.
+// SizeOf returns the size of the item at the beginning of b, according to its header. ok is false if b is too short.
+// b may hold any bytes.
 func SizeOf(b []byte) (n int, ok bool) {
 	if len(b) < HeaderSize {
 		return 0, false
@@ -110,8 +110,8 @@ func SizeOf(b []byte) (n int, ok bool) {
 }
 
 // Verify returns the item in b, a copy made by a Read, if the copy proves that it is whole, was current within the
-// Read, and has the given key. b has the length that the pointer gave. b may hold any bytes: a copy without proof
-// gives ErrStale, another key ErrOtherKey.
+// Read, and has the given key. b has the length that the pointer gave. b may hold any bytes: for a copy without
+// proof Verify returns ErrStale, for another key ErrOtherKey.
 func Verify(b, key []byte) (Item, error) {
 	if len(b) < Size(0, 0) || len(b)%WordSize != 0 {
 		return Item{}, ErrStale

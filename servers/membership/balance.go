@@ -14,17 +14,17 @@ import (
 //
 // A set grows before it shrinks: a new member receives a copy and joins, and then unwanted members leave. A primary
 // that is not wanted hands its reign over before that. So no client waits for a drained node, and no shard has fewer
-// copies meanwhile.
+// copies at any time.
 
 const (
 	// balanceAfter is how long the first node of a shard's order must have been in the set before the primary hands
-	// the reign over to it. Shorter: a node that comes and goes takes the reign with it each time.
+	// the reign over to it. Shorter: a node that comes and goes moves the reign each time.
 	balanceAfter = 10 * time.Second
 	// planEvery is the interval at which a primary checks whether its set should change.
 	planEvery = 100 * time.Millisecond
 )
 
-// A plan is the wanted future of a shard.
+// A plan says which nodes should have a shard, and which should be its primary.
 type plan struct {
 	wishes replica.Wishes
 	heirs  []string // nodes that should be the primary instead of this node, the best first
@@ -49,7 +49,7 @@ func (m *Node) plan(number uint32, rec *replica.Record) (p plan) {
 		case name == m.self || slices.Contains(want, name):
 		case k.nodes[name].Leaves:
 			urgent = append(urgent, name)
-		case k.drained[name] || len(want) == m.config.Replicas: // else the member's session may only be lost, and the member may return
+		case k.drained[name] || len(want) == m.config.Replicas: // otherwise only the member's session may be lost, and the member may return
 			p.wishes.Out = append(p.wishes.Out, name)
 		}
 	}
@@ -92,12 +92,12 @@ func (c *Copy) plan(reign *replica.Reign) {
 	}
 }
 
-// leaveWithin is the longest time that Leave takes: the time until nobody relies on the tenure of this node, with a
-// margin.
+// leaveWithin is the longest time that Leave takes: the time until no client relies on the tenure of this node,
+// with a margin.
 const leaveWithin = 8 * time.Second
 
-// Leave hands over the shards that this node serves and makes the others go on without it, so that no client waits
-// when the node is closed. If no other node can take over, it does nothing.
+// Leave hands over the shards that this node serves and removes the node from the sets of the others, so that no
+// client waits when the node is closed. If no other node can take over, it does nothing.
 func (m *Node) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()

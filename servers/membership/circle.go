@@ -76,8 +76,8 @@ func LookAtCircle(ctx context.Context, c cluster.Cluster) (circle.Assignment, []
 // ErrMoving reports that a change of the shards is under way already, for errors.Is.
 var ErrMoving = errors.New("the shards are being changed already")
 
-// AddShards adds shards to a cluster. They receive their parts of the keys while everything is served. AddShards
-// returns the shards after the change.
+// AddShards adds shards to a cluster. They receive their parts of the keys while all requests are served.
+// AddShards returns the shards after the change.
 func AddShards(ctx context.Context, c cluster.Cluster, more int) ([]uint32, error) {
 	return changeShards(ctx, c, func(a *circle.Assignment) error {
 		if more < 1 || more > circle.MaxShards-len(a.Shards) {
@@ -92,8 +92,8 @@ func AddShards(ctx context.Context, c cluster.Cluster, more int) ([]uint32, erro
 	})
 }
 
-// DrainShards removes shards from a cluster: the others receive their keys while everything is served. DrainShards
-// returns the shards after the change.
+// DrainShards removes shards from a cluster: the others receive their keys while all requests are served.
+// DrainShards returns the shards after the change.
 func DrainShards(ctx context.Context, c cluster.Cluster, numbers ...uint32) ([]uint32, error) {
 	return changeShards(ctx, c, func(a *circle.Assignment) error {
 		for _, n := range numbers {

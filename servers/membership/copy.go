@@ -70,7 +70,7 @@ func (c *Copy) Arrives(arrive func(replica.Link)) { c.arrives = arrive }
 // Serves returns the term in which this node serves the shard, 0 if it does not. Any goroutine may call it.
 func (c *Copy) Serves() uint64 { return c.serves.Load() }
 
-// Confer carries out what the shard wants of other nodes, and what they want of it.
+// Confer carries out the shard's requests to other nodes, and theirs to the shard.
 func (c *Copy) Confer(now time.Time) (worked bool) {
 	c.read = now
 	reign := c.shard.Reign()

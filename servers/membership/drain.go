@@ -13,7 +13,7 @@ import (
 )
 
 // Drain sets whether a node should have no shards from now on. The other nodes take over the node's shards while
-// everything is served.
+// all requests are served.
 func Drain(ctx context.Context, c cluster.Cluster, node string, drained bool) error {
 	if !nodeName.MatchString(node) {
 		return fmt.Errorf("a node's name has 1 to 64 letters, digits, - and _; %q is none", node)

@@ -20,8 +20,8 @@ import (
 // compare-and-set decides.
 //
 // A primary is replaced when two of these hold, or when it reports itself that it does not reign: it does not answer
-// the leader; its session is lost; a secondary has no ring of it. A wrong suspicion costs the time until the next
-// primary serves, and nothing else.
+// the leader; its session is lost; a secondary has no ring of it. A wrong suspicion only costs the time until the
+// next primary serves.
 
 const (
 	lookEveryMember = 50 * time.Millisecond
@@ -95,7 +95,7 @@ func (m *Node) cares(rec *replica.Record) bool {
 		return leader == m.self
 	}
 	first := ""
-	for name := range k.nodes { // if of the set only the primary is alive, another node may do it
+	for name := range k.nodes { // if only the primary of the set is alive, another node may look after the shard
 		switch {
 		case name == rec.Primary:
 		case first == "", rec.Has(name) && !rec.Has(first), rec.Has(name) == rec.Has(first) && name < first:
@@ -182,7 +182,7 @@ func (m *Node) look(ctx context.Context, group *wire.Group, w *watch, dialled *d
 	rec, ok := m.records[w.number]
 	m.mu.Unlock()
 	now := time.Now()
-	if rec.Term != w.term { // every node tracks this: a node that takes over later knows since when the reign lasts
+	if rec.Term != w.term { // every node tracks this, so that a node that takes over later knows when the reign began
 		w.term, w.since, w.stop = rec.Term, now, nil
 	}
 	if !m.cares(&rec) {
@@ -238,8 +238,8 @@ func (w *watch) forget() {
 
 // found makes the record of a shard that has none: its first primary is the node whose file has the newest entry, and
 // of several the first in the shard's order. Files have entries if the cluster's directories are backups, or if etcd
-// has lost the record. The terms of the cluster that wrote them may have advanced since, so the new term is above any
-// of those: otherwise two entries could have the same number and term.
+// has lost the record. The terms of the cluster that wrote them may have advanced since, so the new term is above all
+// of these terms: otherwise two entries could have the same number and term.
 func (m *Node) found(ctx context.Context, w *watch) {
 	k := m.knows.Load()
 	if !slices.Contains(k.state.Circle.All(), w.number) {
@@ -374,7 +374,7 @@ func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched,
 func (m *Node) suspects(rec *replica.Record, w *watch, now time.Time) bool {
 	p := w.members[rec.Primary]
 	if p.said && p.status.Reigns < rec.Term && now.Sub(w.since) > newReign {
-		return true // it reports so itself: it was restarted, or stopped
+		return true // it reports itself that it does not reign: it was restarted, or stopped
 	}
 	for _, name := range rec.Set {
 		if x := w.members[name]; x.said && x.status.Barred > rec.Term {

@@ -35,8 +35,8 @@ type Options struct {
 }
 
 const (
-	// sessionTTL is how long a silent node counts as alive: the least that etcd allows. Longer: a failure that shows
-	// in no other way is found later.
+	// sessionTTL is how long a silent node counts as alive: the least that etcd allows. Longer: a failure that has
+	// no other sign is found later.
 	sessionTTL  = 2 * time.Second
 	defaultLog  = 64 << 20
 	askTimeout  = time.Second
@@ -183,7 +183,8 @@ type knowledge struct {
 // joinTimeout is how long a starting node tries to reach the cluster.
 const joinTimeout = 10 * time.Second
 
-// Join makes a node one of a cluster, until the context ends. It takes no part before Run.
+// Join makes a node one of a cluster, until the context ends. The node does not take part
+// before Run.
 func Join(ctx context.Context, o Options, t Table, s Site) (*Node, error) {
 	m := &Node{o: o, table: t, site: s, ctx: ctx, post: make(chan note, postRoom), ended: map[uint32]uint64{}, nodes: map[string]nodeEntry{}, records: map[uint32]replica.Record{}, drained: map[string]bool{}}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
@@ -424,7 +425,7 @@ func (m *Node) publish(revision uint64) {
 			}
 		}
 		if len(p.Addrs) == 0 {
-			p.Addrs = m.site.Addrs // no known node is alive: clients ask this node again
+			p.Addrs = m.site.Addrs // no live node is known: clients ask this node again
 		}
 		k.places.Shards = append(k.places.Shards, p)
 	}

@@ -103,8 +103,8 @@ func (m *Node) dialPeer(ctx context.Context, group *wire.Group, addr string, h p
 	return &provingConn{Conn: c, proof: peerProof(m.site.Secret, 'c', hello, answer[:nonceSize])}, nil
 }
 
-// dials are connections that goroutines make for another one. Only that one may use or close them, as it alone uses
-// the group that they belong to: it takes what each dial has made, also at its end.
+// dials are connections that goroutines make for another goroutine. Only that goroutine may use or close them,
+// because only it uses the group that they belong to: it takes the result of each dial, also when it ends.
 type dials[T any] struct {
 	made chan T
 	left int // dials whose result was not taken yet
@@ -117,7 +117,8 @@ func (d *dials[T]) start(dial func() T) {
 	go func() { d.made <- dial() }()
 }
 
-// end gives what the dials under way make to drop. The context of the dials has ended.
+// end passes the results of the dials under way to drop. The context of the dials has
+// ended.
 func (d *dials[T]) end(drop func(T)) {
 	for ; d.left > 0; d.left-- {
 		drop(<-d.made)
@@ -220,7 +221,7 @@ func (l *peerLink) put(op uint8, request uint64, body []byte) bool {
 	b, err := l.conn.Begin(len(body))
 	if err != nil {
 		if errors.Is(err, wire.ErrTooLong) {
-			l.conn.Close() // otherwise the peer would wait for ever for a message that was not sent
+			l.conn.Close() // otherwise the peer would wait for ever for the message that was not sent
 		}
 		return !errors.Is(err, wire.ErrAgain)
 	}

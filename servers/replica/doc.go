@@ -8,12 +8,12 @@
 //	primary  the member that reigns: it numbers the entries and sends them to the secondaries
 //	set      the members that must have an entry before it is committed; the record of the shard has the set and
 //	         the term
-//	grant    a secondary's promise to serve no later term until a time that the primary counts from when it asked
+//	grant a secondary's promise to serve no later term until a time that the primary counts from its ask
 //	tenure   the time until the first grant of the set ends
 //	stop     the order to a member to follow no primary of a term or below
 //
 // The record (shards/N in package cluster) changes by compare-and-set only. A process may know an old record. Every
-// rule below holds whatever record it knows.
+// rule below holds for any record that it may know.
 //
 // # The log
 //
@@ -47,9 +47,9 @@
 //     not known. Only a record with a higher revision shows the outcome of proposals: reading the old record again
 //     proves nothing.
 //  5. A member is counted from before the change that adds it is proposed, and has all committed entries then.
-//  6. Tenure ends one second after the primary sent the oldest of the asks that the counted members have granted
-//     last. The time is the primary's own: the ask carries it, the grant returns it. If a counted member has granted
-//     nothing, there is no tenure.
+//  6. For each counted member take the last ask that it has granted: tenure ends one second after the primary sent
+//     the oldest of these asks. The time is the primary's own: the ask carries it, and the grant returns it. If a
+//     counted member has granted nothing, there is no tenure.
 //  7. After a stop, a secondary neither grants, accepts entries nor reigns in the stopped term or below, unless it
 //     reads a later record of that term: then the change for which it has reported was not made, and never can be.
 //  8. A new primary serves when every counted member has the entries with which the reign began, committed as its
@@ -62,14 +62,13 @@
 //     term.
 //  11. A primary proposes a record with another primary, which is then marked as handed over, no earlier than 1.2 s
 //     after it has last passed on tenure. From then on it answers no reads, until a record of a higher revision says
-//     that it still reigns. So once the record of the next term exists, nobody relies on the tenure of the last one,
-//     and no grant counts.
+//     that it still reigns. So once the record of the next term exists, no client relies on the tenure of the last
+//     term, and its grants no longer matter.
 //  12. The heir of a reign is counted when its record is proposed, so it has all committed entries.
 //  13. A deposed primary follows the next one with its present entries if it had closed before, and has only
 //     committed entries: then its entries are a prefix of the next primary's (10), and no client Reads its memory by
 //     its tenure. Otherwise it receives a copy.
-//  14. A member that is to leave the set leaves it when the other members are as many as are wished for.
-//  15. An entry that was reported durable is in the file of every member that is ever in the set, whichever reign has
-//     reported it: a primary had synced those entries when its reign began, so a member that joins has synced them,
-//     too.
+//  14. A member that is to leave the set leaves it when the set has the wished number of other members.
+//  15. An entry that was reported durable, in whatever reign, is in the file of every later member of the set: a
+//     primary has synced such entries when its reign begins, so a member that joins has synced them, too.
 package replica

@@ -22,8 +22,8 @@ type State interface {
 	Whole(mark uint64) bool
 	// Synced returns the newest entry that is durable here; in memory mode the newest merged entry.
 	Synced() uint64
-	// Room returns how many bytes may still be put. ok is false while the state cannot go on: then the follower does
-	// not answer, and the primary goes on without this member.
+	// Room returns how many bytes may still be put. ok is false while the state cannot continue: then the follower
+	// does not answer, and the primary continues without this member.
 	Room() (bytes uint64, ok bool)
 }
 
@@ -71,10 +71,11 @@ func NewFollower(o FollowerOptions, start int64) *Follower {
 // Offered gives the follower a link on which a member offers to be its primary.
 func (f *Follower) Offered(l Link) { f.asked = append(f.asked, l) }
 
-// Know tells of a record that was read; orders to stop that name an older record become invalid. An order that was
-// obeyed is undone if the record has changed and its term goes on: the change to the next term would have been made
-// from the revision that the order names, and can no longer happen. If the member went on obeying, no member would
-// follow a primary whose term no failover ends, because that primary is alone in its set by then.
+// Know gives the follower a record that was read; orders to stop that name an older record become invalid. An order
+// that was obeyed is undone if the record has changed and its term goes on: the change to the next term would have
+// been made from the revision that the order names, and can no longer happen. If the member continued to obey, no
+// member would follow the primary of that term, and no failover would end the term, because the primary is alone in
+// its set by then.
 func (f *Follower) Know(rec *Record) {
 	f.known = max(f.known, rec.Revision)
 	if f.order != 0 && rec.Revision > f.order && rec.Term < f.barred {
@@ -105,7 +106,7 @@ func (f *Follower) Stop(rec *Record, now int64) bool {
 		return false
 	}
 	f.known = rec.Revision
-	if rec.Term >= f.barred { // else it has granted nothing of the term since an earlier order
+	if rec.Term >= f.barred { // otherwise it has granted nothing of the term since an earlier order
 		f.barred, f.order, f.stopAt = rec.Term+1, rec.Revision, now
 	} else if f.order != 0 {
 		f.order = rec.Revision
@@ -131,7 +132,7 @@ func (f *Follower) Stopped() (revisions []uint64) {
 type Report struct {
 	Seq   uint64 // newest entry
 	Term  uint64 // in which the newest entry was made
-	Whole bool   // else the member has only a part of a copy
+	Whole bool   // otherwise the member has only a part of a copy
 }
 
 // Report returns the follower's report.
@@ -192,7 +193,7 @@ func (f *Follower) Step(now int64) (worked bool) {
 	if f.copies && f.mark != 0 && !f.heldP && f.log.Last() >= f.mark && f.o.State.Whole(f.mark) {
 		f.copies, f.mark = false, 0
 		if f.link != nil {
-			f.answer(0) // the primary waits for the news
+			f.answer(0) // the primary waits for this answer
 		}
 		worked = true
 	}

@@ -44,7 +44,7 @@ func (r *Reign) HandOver(heir string, stays bool) bool {
 	return true
 }
 
-// ready reports whether the member could reign in a moment.
+// ready reports whether the member could become the primary at once.
 func (r *Reign) ready(m *member) bool {
 	return r.rec.Has(m.name) && m.state == follows && m.begun && m.whole && !m.leaves && r.now-m.granted < joinsWithin
 }
@@ -64,7 +64,7 @@ func (r *Reign) hands() {
 	case m == nil || !r.ready(m):
 		r.hand = handover{again: r.now + handAgain}
 	case h.closed != 0 && r.now-h.closed > closedFor:
-		h.closed, h.since = 0, r.now+handAgain-StopWait // it still yields, and waits for a better moment
+		h.closed, h.since = 0, r.now+handAgain-StopWait // it still yields, and retries later
 	case h.closed == 0 && r.now-h.since >= StopWait:
 		h.closed = r.now
 	}

@@ -79,10 +79,11 @@ func (l *Log) Terms() []Term { return l.terms }
 func (l *Log) TermAt(seq uint64) uint64 { return termAt(l.terms, seq) }
 
 // Fits reports whether a log of this size can hold a body of n bytes. The limit is half of the log, so that an empty
-// log has room for it wherever its head is.
+// log has room for the body at any position of its head.
 func (l *Log) Fits(n int) bool { return frameSize(n) <= uint64(len(l.mem))/2 }
 
-// Append adds an entry and returns its number. If the memory has no room, the log keeps a copy of body until it has.
+// Append adds an entry and returns its number. If the memory has no room, the log keeps a copy of body until there
+// is room.
 func (l *Log) Append(term uint64, body []byte) uint64 {
 	if !l.Fits(len(body)) {
 		panic(fmt.Sprintf("replica: an entry of %d bytes in a log of %d", len(body), len(l.mem)))
@@ -117,7 +118,7 @@ func (l *Log) put(term uint64, body []byte) bool {
 	for l.starts[n]+lap < l.head {
 		n++
 	}
-	if n > 0 && (n == len(l.starts) || n > len(l.starts)/2) { // occasionally: an entry's position shows that it is overwritten
+	if n > 0 && (n == len(l.starts) || n > len(l.starts)/2) { // done only occasionally, because an entry's position shows whether it was overwritten
 		l.starts = slices.Clone(l.starts[n:])
 		l.first += uint64(n)
 	}

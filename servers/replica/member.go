@@ -59,7 +59,7 @@ type copying struct {
 	mark   uint64
 }
 
-// has returns the newest entry that the member has in the sense of the mode.
+// has returns the newest entry that the member has, as the mode defines it.
 func (m *member) has(mode Mode) uint64 {
 	switch mode {
 	case Strict:
@@ -169,7 +169,7 @@ func (r *Reign) hear(m *member, msg *Message) {
 			return
 		}
 		m.begun = true
-		m.merged, m.credited = msg.Seq, min(msg.Pos, m.head) // the reader may be in the next lap already
+		m.merged, m.credited = msg.Seq, min(msg.Pos, m.head) // the reader's position may be in the next lap already
 		m.synced, m.room = max(m.synced, msg.Synced), msg.Room
 		m.whole = msg.Flags&FlagWhole != 0
 		if m.whole && m.copies != nil && m.copies.mark != 0 {

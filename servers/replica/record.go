@@ -12,8 +12,8 @@ type Record struct {
 	Term     uint64   `json:"term"`
 	Primary  string   `json:"primary"`
 	Set      []string `json:"set"` // the primary is one of them
-	// Handed says that the previous primary made this record, when nobody relied on its tenure any more (invariant
-	// 11).
+	// Handed says that the previous primary made this record, at a time when no client relied on its tenure any
+	// more (invariant 11).
 	Handed bool `json:"handed,omitempty"`
 	// Life counts how often the shard has lost its whole set and continued with the content of some file. Within one
 	// life no acknowledged entry is lost.
@@ -41,8 +41,8 @@ func ParseRecord(data []byte, revision uint64) (r Record, err error) {
 // Has reports whether the member is in the set.
 func (r *Record) Has(member string) bool { return slices.Contains(r.Set, member) }
 
-// with returns the record with one more member, without with one less. The revision stays: the change is made from
-// it.
+// with returns the record with one more member, without with one less. The revision stays the same: it is the one
+// that the compare-and-set expects.
 func (r Record) with(member string) Record {
 	r.Set = append(slices.Clone(r.Set), member)
 	return r

@@ -19,7 +19,7 @@ const (
 	askEvery   = int64(100 * time.Millisecond)
 	askEntries = 32
 	askBytes   = 64 << 10
-	// leaveAfter is how long a member of the set may be silent before the set goes on without it. It is below Tenure,
+	// leaveAfter is how long a member of the set may be silent before it is removed from the set. It is below Tenure,
 	// so that the primary knows of the change before it would have to stop serving reads; and it is several askEvery,
 	// so that one slow answer changes nothing.
 	leaveAfter = int64(600 * time.Millisecond)
@@ -66,7 +66,7 @@ type Source interface {
 type Wishes struct {
 	In    []string
 	Out   []string // members of the set that should leave it,
-	Least int      // but only while more than this many members are in the set, this one included
+	Least int      // but only while the set has more than this many members, including this one
 }
 
 // ReignOptions configure a Reign.
@@ -169,7 +169,8 @@ func (r *Reign) TenureEnd() int64 {
 	return r.tenure
 }
 
-// Suspended ends tenure: the clock stood still, so grants of earlier asks count no more.
+// Suspended ends tenure: the clock stood still, so grants of earlier asks no longer
+// count.
 func (r *Reign) Suspended(now int64) {
 	r.ignore, r.tenure = now, 0
 	for _, m := range r.members {
@@ -266,8 +267,8 @@ func (r *Reign) joins(m *member) bool {
 }
 
 // Durable returns the newest entry that all counted members have synced, in any mode; in memory mode the newest entry
-// that they have merged. A member about to join counts, too, so that it can catch up: each member that is ever in the
-// set has synced what was durable before, because it may be the last member left.
+// that they have merged. A member about to join counts, too, so that it can catch up: each member of the set must
+// have synced what was durable before it joined, because it may be the last member left.
 func (r *Reign) Durable() uint64 {
 	d := r.o.Source.Synced()
 	for _, m := range r.members {
@@ -281,7 +282,7 @@ func (r *Reign) Durable() uint64 {
 
 // count computes the end of the tenure (invariant 6).
 func (r *Reign) count() {
-	end := r.now + Tenure // this member alone: the lock of the directory excludes other lives, and no other member can be promoted
+	end := r.now + Tenure // for a member alone in the set: the lock of the directory excludes other lives, and no other member can be promoted
 	for _, m := range r.members {
 		if !r.counted(m.name) {
 			continue
@@ -303,7 +304,7 @@ func (r *Reign) propose() {
 	}
 	next, ok := r.change()
 	if !ok && len(r.proposals) > 0 {
-		next, ok = r.rec, true // the set as it is: any change of the revision shows the outcome of the proposals
+		next, ok = r.rec, true // the set unchanged: a new revision shows the outcome of the proposals
 	}
 	if !ok {
 		return
@@ -340,7 +341,7 @@ func (r *Reign) change() (next Record, ok bool) {
 }
 
 // Proposal returns a change that the driver makes now, by a compare-and-set from Record.Revision. The driver passes
-// what it learns to Learn; a change whose outcome it does not learn is proposed again.
+// the resulting record to Learn; a change whose outcome it does not learn is proposed again.
 func (r *Reign) Proposal() (Record, bool) {
 	if !r.asked || r.over {
 		return Record{}, false

@@ -1,8 +1,8 @@
 package replica
 
-// clockJump is by how many milliseconds the date may move against the monotonic clock. A larger move means that the
-// machine was suspended, and its monotonic clock stood still. Larger limit: a tenure may outlast a suspension by that
-// much. Smaller: setting the clock ends tenures.
+// clockJump is how many milliseconds the date may move relative to the monotonic clock. A larger move means that the
+// machine was suspended, and its monotonic clock stood still. Larger: a tenure may outlast a suspension by that much.
+// Smaller: setting the clock ends tenures.
 const clockJump = 100
 
 // A Standing is the present role of a member: a secondary, as which it begins, or the primary. The replicated state
@@ -53,7 +53,7 @@ func (x *Standing) Stop(rec *Record, now int64) bool {
 	return x.follower.Stop(rec, now)
 }
 
-// Look checks the clocks. If the machine was suspended since the last call, grants from before count no more.
+// Look checks the clocks. If the machine was suspended since the last call, earlier grants no longer count.
 func (x *Standing) Look(mono int64, wall uint64) (suspended bool) {
 	gap := int64(wall) - mono/1e6
 	if gap <= x.gap+clockJump && gap >= x.gap-clockJump {

@@ -19,7 +19,7 @@ type arrival struct {
 	clear  *walk // over the shard's present content of the part, which is dropped first; nil: that is done
 	seq    uint64
 	held   []byte // received items for which there was no room
-	full   int64  // no room is looked for before this time
+	full   int64  // takeHeld does not look for room before this time
 	owed   []owedAnswer
 }
 
@@ -86,7 +86,7 @@ func (s *Shard) beginArrival(l replica.Link, msg *replica.Message) bool {
 	if s.base < msg.Pos { // invariant 18
 		s.setBase(msg.Pos)
 		s.start, s.settles = s.seq, s.seq
-		s.appendNothing(&change{kind: changeNothing}) // has the members raise theirs, also if no item comes
+		s.appendNothing(&change{kind: changeNothing}) // makes the members raise theirs, even if no item comes
 	}
 	if s.in == nil {
 		s.in = map[uint32]*arrival{}
@@ -126,7 +126,7 @@ func (s *Shard) takeArrival(a *arrival) (worked bool) {
 		}
 		a.seq, a.held = msg.Seq, slices.Clone(msg.Body)
 		s.takeHeld(a)
-		break // the other messages in the next sweep: clients wait
+		break // the other messages are taken in the next sweep, because clients wait
 	}
 	for len(a.owed) > 0 {
 		o := &a.owed[0]
@@ -169,7 +169,8 @@ func (s *Shard) takeHeld(a *arrival) bool {
 		}
 		a.held = rest
 	}
-	// so the old owner's window bounds what is on its way to the members
+	// so the old owner's window also bounds the items on their way to the
+	// members
 	a.owe(&replica.Message{Kind: moveTaken, Seq: a.seq}, s.seq, false)
 	return true
 }

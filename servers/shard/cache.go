@@ -86,8 +86,8 @@ func (s *Shard) park(h uint64, key []byte, r reply, q request) {
 	s.waiting++
 }
 
-// AwaitsFile reports whether requests wait until a key has been looked up in the file, or until an entry is synced and
-// no secondary has to have it.
+// AwaitsFile reports whether requests wait for the file: for the lookup of a key, or, in a shard without replicas,
+// for the sync of an entry.
 func (s *Shard) AwaitsFile() bool {
 	return s.waiting > 0 || s.o.Durability == Sync && s.o.Log == nil && len(s.pending) > 0
 }
@@ -135,7 +135,7 @@ func (s *Shard) fetched(f *store.Fetched) {
 	for _, p := range list {
 		s.request(p.r, p.q.op, p.q.flags, p.q.body, &hint{f.Found, f.Record})
 	}
-	s.fetchDone(f) // after the requests: until then the key is not evicted
+	s.fetchDone(f) // after the requests, because until then the key is not evicted
 }
 
 func (s *Shard) fetchDone(f *store.Fetched) {
@@ -225,7 +225,8 @@ func (s *Shard) remember(e *entry) {
 	s.graves = append(s.graves, grave{string(e.key), e.seq})
 }
 
-// forgetRemoves forgets removes that are synced, if nothing older of the key can still come from the file.
+// forgetRemoves forgets removes that are synced, if no older state of the key can still come from the
+// file.
 func (s *Shard) forgetRemoves() {
 	for len(s.graves) > 0 {
 		g := s.graves[0]
@@ -254,7 +255,7 @@ type stalled struct {
 const stallTime = int64(1500 * time.Millisecond)
 
 // stall keeps a write that found no memory, to retry it in the next sweep. It returns false if waiting would not
-// help, or has not helped.
+// help, or if the write has waited for stallTime.
 func (s *Shard) stall(r reply, q request) bool {
 	if s.o.Store == nil || s.o.Store.Full() {
 		return false
@@ -288,8 +289,8 @@ func (s *Shard) retry() (worked bool) {
 
 const usedMark = 1
 
-// evict passes over the table like a clock's hand, until at least n bytes have become free or the hand has passed
-// everything. Items used since the hand last passed stay.
+// evict passes over the table with a clock hand (the CLOCK algorithm), until at least n bytes have become free or
+// the hand has passed all chains. Items used since the hand last passed them stay.
 func (s *Shard) evict(n int) (any bool) {
 	if s.o.Store == nil && (!s.o.Evict || s.passive()) {
 		return false

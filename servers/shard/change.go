@@ -9,8 +9,9 @@ import (
 
 var le = binary.LittleEndian
 
-// A change is what an entry of the log tells secondaries: the new state of a key, and the client's answer, so that a
-// promoted secondary answers a repetition instead of applying it. Layout, with little-endian integers:
+// A change is the content of an entry of the log: the new state of a key, and the client's answer, so that a
+// promoted secondary answers a repetition of the write instead of applying it again. Layout, with little-endian
+// integers:
 //
 //	offset  size  field
 //	0       1     kind

@@ -18,8 +18,8 @@ import (
 //     unseen. Then the chunks stay, as do the chunks of a client that died before it wrote the manifest:
 //     hydra.Client.Sweep finds them.
 //
-// The alternative, clients that remove the chunks of replaced values, would leave the chunks of a client that dies in
-// between, and of values that expire.
+// The alternative is that clients remove the chunks of replaced values. It would leave behind the chunks of values
+// that expire, and those of a client that dies in between.
 
 // chunksOf returns the item's manifest, nil if the item is none.
 func chunksOf(it *guard.Item) *protocol.Manifest {
@@ -41,7 +41,7 @@ func (s *Shard) removeChunks(m *protocol.Manifest, key []byte) {
 	for i := range m.Chunks() {
 		c := circle.Chunk{ID: m.ID, Index: i, Key: key}
 		k := c.Append(make([]byte, 0, circle.ChunkHead+len(key)))
-		if h := s.hash(k); s.serves(h) == protocol.StatusOK { // else a point of the circle lies between both, and Sweep finds the chunk
+		if h := s.hash(k); s.serves(h) == protocol.StatusOK { // otherwise a point of the circle lies between the two hashes, and Sweep finds the chunk
 			s.appendRemove(h, k, nil)
 		}
 	}

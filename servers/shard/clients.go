@@ -10,12 +10,12 @@ import (
 // none of its requests can arrive late; the floor refuses what it sends again later.
 const forgetAfter = 10 * time.Minute
 
-// A client has what is needed to apply its writes exactly once.
+// A client is the state with which a client's writes are applied exactly once.
 //
 //   - A number that has an outcome is answered with it, and never decided again.
 //   - An outcome that is an entry (logged) is known to every later primary. An outcome that is no entry, usually a
 //     refusal, reports a state that was read, and is known only here: the next primary may apply the write. So it is
-//     answered within tenure only, however often the client asks, and copies do not include it.
+//     given only within tenure, for every repetition too, and copies do not include it.
 //   - low is the highest "oldest" that the client has named: all numbers below have been answered, so their outcomes
 //     are forgotten, and a request with such a number is a late repetition, which is refused.
 //   - floor is the next number in the client's hello when this life of the shard met the client: below it the client
@@ -75,7 +75,7 @@ func (s *Shard) forgetClients() {
 	}
 }
 
-// unused returns a number such that no entry of the client so far has it or a higher one. A member whose life begins,
+// unused returns a number that is above the numbers of all entries of the client so far. A member whose life begins,
 // with its file, after some of the entries does not know their answers: it refuses lower numbers.
 func (cl *client) unused() uint64 { return max(cl.floor, cl.low, cl.high+1) }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // largeBody is the size above which a body is not copied: it is served where it was received, and nothing else is
-// polled before.
+// polled until then.
 const largeBody = 16 << 10
 
 // Conn is the part of a connection that the shard needs; see package wire.
@@ -124,7 +124,7 @@ func (s *Shard) poll() {
 }
 
 // dropEnded forgets ended connections, and withdraws their scans: a client that has given up connects and asks again,
-// and the file would be read for nobody.
+// so reading the file for the old scan would be useless.
 func (s *Shard) dropEnded() {
 	s.dropScans(func(q *scan) bool { return q.r.c.ended })
 	for _, c := range s.conns {

@@ -189,7 +189,8 @@ func (m *merged) Piece(b []byte) bool {
 	return true
 }
 
-// takePiece installs the items of a piece, except keys that an entry has changed meanwhile.
+// takePiece installs the items of a piece, except keys that an entry has changed since the
+// copy began.
 func (s *Shard) takePiece(b []byte) error {
 	for len(b) > 0 {
 		it, _, rest, err := cutCopied(b)

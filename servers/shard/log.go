@@ -157,7 +157,7 @@ func (s *Shard) committed() uint64 {
 // commit shows committed entries and sends the answers that waited for them.
 func (s *Shard) commit() (worked bool) {
 	if s.showing || s.failed != nil {
-		return false // the running loop also handles entries appended since
+		return false // the running loop also handles entries appended in the meantime
 	}
 	s.showing = true
 	for len(s.pending) > 0 && s.pending[0].seq <= s.committed() {
@@ -272,7 +272,7 @@ func (s *Shard) room(n int) (arena.Place, error) {
 		return p, err
 	}
 	s.arena.Reap(s.now, 1<<20)
-	for range 3 { // the hand has to return to items that it has marked, and a block of the right size may take several evictions
+	for range 3 { // the hand has to return to items that it has marked, and it may take several evictions to free a block of the right size
 		if p, err = s.arena.Alloc(n); err == nil {
 			return p, nil
 		}

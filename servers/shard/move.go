@@ -64,8 +64,8 @@ const (
 	// could not be handed over in time.
 	moveAgain = int64(100 * time.Millisecond)
 	moveLater = int64(time.Second)
-	// moveClosed is how long a part may be closed before it is proposed. Longer: clients notice. Shorter: a slow sync
-	// causes a retry.
+	// moveClosed is how long a part may be closed before the change of its owner is proposed. Longer: clients notice
+	// the pause. Shorter: a slow sync causes a retry.
 	moveClosed = int64(300 * time.Millisecond)
 	// moveSynced is how old the newest state that all members have synced may be when the part is closed: as much as
 	// async mode may lose anyway.
@@ -161,7 +161,8 @@ func (s *Shard) moveOut() (worked bool) {
 	}
 	m := s.out
 	switch now := s.view.move(m.Pair); {
-	// the part is the other shard's; or it stays, and no proposal was made from this assignment (invariant 16)
+	// the part belongs to the other shard by now; or it stays here, and no proposal was made from this
+	// assignment (invariant 16)
 	case now == nil || now.Moved || s.view.Circle.Change != m.change:
 		m.disconnect()
 		s.out = nil
@@ -252,7 +253,7 @@ func (s *Shard) hearMove(m *mover) (worked bool) {
 		case msg.Kind == moveTaken && msg.Seq > m.taken && msg.Seq <= m.sent:
 			m.taken = msg.Seq
 		case msg.Kind == moveMarked && msg.Seq <= m.mark:
-			if msg.Seq == m.wants { // else the answer is from before the part was opened again
+			if msg.Seq == m.wants { // otherwise the answer is for a mark sent before the part was opened again
 				m.wants = 0
 				s.heardMark(m, msg.Term)
 			}
@@ -268,7 +269,8 @@ func (s *Shard) hearMove(m *mover) (worked bool) {
 	return worked
 }
 
-// heardMark continues once the new owner has everything before the last mark.
+// heardMark begins the next phase once the new owner has all items before the
+// last mark.
 func (s *Shard) heardMark(m *mover, term uint64) {
 	switch m.phase {
 	case moveSyncs:

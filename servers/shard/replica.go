@@ -34,15 +34,15 @@ type Membership struct {
 // nobody, or the primary. See package replica for the rules; these are the shard's own:
 //
 //  1. A secondary shows what it merges at once: no client has a valid pointer into its memory. A deposed primary
-//     shows nothing any more, because its clients may Read its memory until its tenure ends; it receives a copy, in
-//     new memory. A primary that has handed its reign over has waited for that end.
+//     shows no further entries, because its clients may Read its memory until its tenure ends; it receives a copy,
+//     in new memory. A primary that has handed over its reign has already waited for the end of its tenure.
 //  2. A secondary knows the answers to all writes that it has merged in this life or received with a copy. A primary
 //     that forgets a client logs that. The secondary knows no answers to writes that its file had when the life
-//     began: the first entry of a client that arrives says which numbers may be among them.
-//  3. An answer that reports a state that was read is given within tenure, as of when the request was polled, and so
-//     is the same answer to the same number again: after tenure another member may reign, which does not know the
-//     answer, and may have applied the write. The answer to a write that is an entry of its own needs no tenure: the
-//     entry is committed only if the reign lasts, and the next primary has it.
+//     began: the first entry that arrives of a client says which numbers such writes may have.
+//  3. An answer that reports a state that was read is given only within tenure, counted from when the request was
+//     polled. The same holds when the answer is repeated: after tenure another member may reign, which does not know
+//     the answer and may have applied the write. The answer to a write that is an entry of its own needs no tenure:
+//     the entry is committed only if the reign lasts, and the next primary has it.
 //  4. A reign serves only connections whose hello it has answered: clients send requests after that answer, which
 //     names the term. A request on another connection may be a write that was sent to this member long ago, and that
 //     another primary has refused since. The shard may get the connection some time after the hello was answered.
@@ -51,8 +51,8 @@ type Membership struct {
 type member struct {
 	standing replica.Standing
 	high     uint64 // the highest base of any entry's version
-	settles  uint64 // items older than this entry count as this entry for durability: earlier reigns have made them
-	admits   bool   // it serves, and the connections made before that have ended
+	settles  uint64 // for durability, items older than this entry count as made by this entry, because earlier reigns have made them
+	admits   bool   // it serves, and all connections made before it began to serve have ended
 
 	copying     bool
 	changedKeys map[string]struct{} // keys changed by entries since the copy began
@@ -273,7 +273,8 @@ type merged Shard
 // source is the shard as the state of a primary: replica.Source.
 type source Shard
 
-// Yield implements replica.State: a later primary has come before its record did.
+// Yield implements replica.State: a later primary has connected before this
+// member learned of its record.
 func (m *merged) Yield() {
 	if s := (*Shard)(m); s.Reign() != nil {
 		s.depose()
@@ -341,7 +342,7 @@ func (m *merged) Merge(seq, term uint64, body []byte) bool {
 	return true
 }
 
-// toFile removes a key from memory: from now on the file's record counts.
+// toFile removes a key from memory: from now on its state is the file's record.
 func (s *Shard) toFile(h uint64, key []byte) {
 	s.complete, s.evicted = false, true
 	delete(s.tombs, string(key))

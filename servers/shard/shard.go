@@ -48,7 +48,7 @@ const (
 	// difference in rate of two clocks, with a margin.
 	quietTime = 1200 * time.Millisecond
 	// maxBacklog is the most bytes on their way to the file. Above it, requests stay in their rings until the file
-	// has caught up: so memory is bounded, and async mode stays at most a second behind if the device writes 64
+	// has caught up. So memory is bounded, and async mode stays at most a second behind if the device writes 64
 	// MiB/s.
 	maxBacklog = 64 << 20
 	reapAtOnce = 64
@@ -156,8 +156,9 @@ func New(o Options) (*Shard, error) {
 	return s, nil
 }
 
-// AloneSince tells from which moment of the clock, before New, no earlier life of the shard has served, because this
-// one held the lock of its file. quietTime is counted from then. It is called before the first sweep.
+// AloneSince tells the shard since when no earlier life of it has served, because this life held the lock of the
+// file: mono is a time of the clock, before New. quietTime is counted from that time. AloneSince is called before
+// the first sweep.
 func (s *Shard) AloneSince(mono int64) {
 	if s.quiet > 0 {
 		s.quiet = mono + int64(quietTime)
@@ -259,8 +260,8 @@ func (s *Shard) serve() (worked bool) {
 }
 
 // warm loads what the requests of the inbox will read into the processor's cache: first the buckets of all keys, then
-// the items. The processor waits for many of them at the same time, whereas a request that is served alone waits for
-// its bucket and then for its item: most of a request's time when there are more keys than the cache holds.
+// the items. The processor then waits for many loads at the same time. A request that is served alone waits for its
+// bucket and then for its item, and if there are more keys than the cache holds, these waits are most of its time.
 func (s *Shard) warm() {
 	if len(s.inbox) < 2 {
 		return
@@ -344,8 +345,8 @@ func (s *Shard) seqOf(version uint64) uint64 {
 
 func (s *Shard) isExpired(it *guard.Item) bool { return it.Expiry != 0 && it.Expiry <= s.wall }
 
-// expire removes expired items of one chain of the table. An idle shard calls it continually, a busy one once per
-// sweep.
+// expire removes expired items of one chain of the table. An idle shard calls expire continually, a busy one once
+// per sweep.
 func (s *Shard) expire() (worked bool) {
 	if s.expiring == 0 || s.failed != nil || s.lazy || s.passive() || s.closed() {
 		return false

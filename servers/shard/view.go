@@ -49,7 +49,7 @@ func (s *Shard) See(v *View) {
 		return
 	}
 	if s.view == nil || s.view.Changed != v.Changed {
-		s.tidy = nil // its ranges may have become this shard's, or be about to
+		s.tidy = nil // its ranges may belong to this shard by now, or soon
 	}
 	s.view = v
 	if rec := v.Records[s.o.Shard]; s.o.Log != nil && rec.Revision > 0 {
@@ -60,8 +60,8 @@ func (s *Shard) See(v *View) {
 // fresh reports whether the view includes everything that was agreed on before this reign began (invariant 14).
 func (s *Shard) fresh() bool { return s.view != nil && s.view.Revision >= s.reignAt }
 
-// serves returns StatusOK if this shard may serve the hash now, StatusMoved if it certainly belongs to another shard,
-// and else StatusUnavailable.
+// serves returns StatusOK if this shard may serve the hash now, StatusMoved if the hash certainly belongs to another
+// shard, and otherwise StatusUnavailable.
 func (s *Shard) serves(h uint64) protocol.Status {
 	switch {
 	case s.o.Owns != nil && !s.o.Owns(h):
@@ -95,7 +95,8 @@ func (s *Shard) servesFrom(h, most uint64) (last uint64, status protocol.Status)
 	return last, protocol.StatusOK
 }
 
-// unowned returns the ranges that neither belong to this shard nor are about to.
+// unowned returns the ranges that do not belong to this shard and are not moving
+// to it.
 func (s *Shard) unowned() []circle.Range {
 	keep := s.view.at.Ranges(s.o.Shard)
 	for i := range s.view.moves {

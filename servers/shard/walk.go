@@ -10,8 +10,9 @@ import (
 )
 
 // A walk passes over the shard's content of some ranges of hashes, piece by piece: from the table if that is
-// complete, else from both table and file. It finds all items that are shown when it begins and do not change
-// meanwhile; of a key that changes it finds some state. It may find records of the file that are not committed yet.
+// complete, else from both table and file. A walk finds all items that are shown when it begins and do not change
+// until it ends; of a key that changes it finds one of the states. It may also find records of the file that are
+// not committed yet.
 type walk struct {
 	ranges []circle.Range // ranges still to walk
 	behind uint64         // the newest entry when the walk began
@@ -100,7 +101,7 @@ func (s *Shard) pieceForWalk(p *store.Piece) bool {
 
 // walked reports whether a piece for a walk covers the hash, and may have been read before now: it is under way, or
 // next has not taken it yet. Until then the memory keeps the key's item, or the fact that it was removed, because
-// next takes from the piece the keys that the memory does not know.
+// next takes from the piece all keys that are not known in memory.
 func (s *Shard) walked(h uint64) bool {
 	for w := range s.under {
 		if w.asked == 0 {
@@ -169,12 +170,14 @@ func (s *Shard) drop(d drop) {
 	}
 }
 
-// wasDropped reports whether an entry after behind has dropped a range with the hash.
+// wasDropped reports whether an entry newer than behind has dropped a range with the
+// hash.
 func (s *Shard) wasDropped(h, behind uint64) bool {
 	return slices.ContainsFunc(s.drops, func(d drop) bool { return d.First <= h && h <= d.Last && d.seq > behind })
 }
 
-// forgetDrops forgets drops once nothing old can come any more: the load has ended, and no copy is under way.
+// forgetDrops forgets drops once no old content can arrive any more: the load has ended, and no copy is under
+// way.
 func (s *Shard) forgetDrops() {
 	if !s.loading && !s.toLoad && !s.copying {
 		s.drops = nil

@@ -13,7 +13,7 @@ import (
 
 // A state is the state of a key.
 type state struct {
-	known   bool // false: the file has to be asked
+	known   bool // false: the key has to be looked up in the file
 	found   bool // the key has a value that has not expired
 	expired bool
 	item    guard.Item
@@ -67,7 +67,8 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 	}
 	if status := s.serves(h); status != protocol.StatusOK {
 		if status == protocol.StatusMoved && !r.c.once {
-			// an earlier try may still arrive, when the key is this shard's again
+			// remembered, because an earlier try may still arrive when the key
+			// belongs to this shard again
 			r.c.client.outcomes[q.Number] = outcome{status: status}
 		}
 		s.fail(r, status)
@@ -144,7 +145,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 	case q.Op == protocol.OpCompareAndSet && version != q.Operand:
 		o.status, o.body.Version = protocol.StatusVersion, version
 	case q.Op == protocol.OpCompareAndSet && q.Flags&protocol.FlagRemove != 0:
-		if remove = st.found; !remove { // it was expected to be absent, and is
+		if remove = st.found; !remove { // the key was expected to be absent, and is absent
 			if st.expired {
 				o.seq = s.appendEnd(h, &st.item)
 			}

@@ -7,7 +7,7 @@
 //	           conflicts
 //	syncer     n := applied; Sync; durable = n; wake: a group commit of all entries that were applied when the sync
 //	           began
-//	fetcher    looks up keys that the shard does not have in memory; the device reads the records of all that wait at
+//	fetcher looks up keys that the shard does not have in memory; the device reads the records of all waiting keys at
 //	           the same time
 //	loader     reads ranges of hashes, to fill the memory after a start, and for scans
 //
@@ -25,7 +25,8 @@
 //	16      2     flags of the item
 //	18            value
 //
-// Record 0, whose key is the byte 0, says which entries the file has, and which versions may have been assigned:
+// Record 0, whose key is the byte 0, says which entries are in the file, and which versions may have been
+// assigned:
 //
 //	offset  size  field
 //	0       1     1, the version of this layout
@@ -43,7 +44,8 @@
 //  2. durable <= applied <= appended. durable becomes the value of applied before the sync began: entries that are
 //     applied while the sync runs may or may not be synced.
 //  3. An entry stays in the queue until a transaction with it has committed. If the file is full, the entry is
-//     retried, because it has been acknowledged; meanwhile Full tells the shard to accept no more.
+//     retried, because it has been acknowledged; until it fits, Full tells the shard to accept no more
+//     entries.
 //  4. One thread at a time applies entries: the one that holds applying.
 //  5. In sync mode the syncer runs, or waits until a given time, as long as durable < appended. Append wakes it for
 //     the first entry after durable: Append stores appended and then reads durable, the syncer stores durable and
@@ -52,6 +54,6 @@
 //     assigned again.
 //
 // Crash cases. Before the transaction: the entry is lost; memory and async mode allow that, and sync mode has not
-// acknowledged it. Between transaction and sync: lost or kept, together with all entries before it. After the sync:
-// kept.
+// acknowledged the entry. Between transaction and sync: the entry is lost or kept, and if it is kept, so are all
+// entries before it. After the sync: the entry is kept.
 package store

@@ -17,8 +17,8 @@ type Entry struct {
 	Drop bool
 	Last uint64
 	Record
-	// Changes, if not nil, are the entry's effect on the file, in place of the fields above. The caller does not
-	// modify them.
+	// Changes, if not nil, are the entry's effect on the file; the fields above are then ignored. The caller
+	// must not modify them.
 	Changes []Change
 }
 
@@ -66,7 +66,7 @@ func (s *State) note(e *Entry) {
 }
 
 // versionGap is the increase of the base at each opening of a file: more than the number of entries that can have
-// been given versions and then lost. A shard would have to be a day ahead of its file to lose more.
+// been given versions and then lost. To lose more, a shard would have to be a day ahead of its file.
 const versionGap = 1 << 36
 
 // ErrCorrupt reports that the file is not a shard's file, or damaged, for errors.Is.

@@ -2,11 +2,11 @@ package store
 
 import "time"
 
-// fetchAtOnce is the most keys that the fetcher makes the device read at the same time. Larger: a key that comes
-// meanwhile waits longer. Smaller: the device does less at the same time.
+// fetchAtOnce is the most keys whose records the fetcher makes the device read in parallel. Larger: a key that
+// is asked for during these reads waits longer. Smaller: fewer reads of the device run in parallel.
 const fetchAtOnce = 64
 
-// A Fetched is the answer to Fetch.
+// A Fetched is the answer to a call of Fetch.
 type Fetched struct {
 	Hash   uint64
 	Record // Key is the key that was asked for; the other fields are valid if Found
@@ -42,8 +42,8 @@ func (s *Store) Fetches() []Fetched {
 }
 
 // StepFetcher looks up one key, or passes the key that it has looked up to the shard. Before the first of several keys
-// that wait, it makes the device read the records of all of them. Entries appended between the lookup and the hand-over
-// may make the answer outdated: the shard knows which keys have such entries.
+// that wait, it makes the device read the records of all of them. Entries appended between the lookup and the moment at
+// which the shard takes the answer may make the answer outdated; the shard knows which keys have such entries.
 func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
 	if f := s.found; f != nil {
 		s.found = nil

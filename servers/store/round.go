@@ -9,13 +9,13 @@ import (
 //
 // A client that waits for one write at a time sends its next write when the last one is durable. A sync that begins
 // with the first of these writes leaves the others to the next sync: two groups of clients take turns, and each waits
-// for two syncs. A sync that waits for all of them leaves the device idle while the clients are answered. Which is
-// faster depends on whether the sync or the answers take longer.
+// for two syncs. A sync that waits for all of them leaves the device idle while the clients are answered. Which of
+// the two is faster depends on whether the sync or the answers take longer.
 //
-// So a round is complete when it has as many entries as were under way at the end of the last sync, those included
-// that it answered. It waits at most roundPatience syncs, as long as rounds become complete. A round that does not
-// become complete halves the limit for the next one, down to one sync: then a round takes at most twice what the
-// better choice would have taken. A single waiting client waits for no other.
+// So a round is complete when it has as many entries as were under way at the end of the last sync, including the
+// entries that the sync answered. It waits at most roundPatience syncs, as long as rounds become complete. A round
+// that does not become complete halves the limit for the next one, down to one sync: then a round takes at most
+// twice what the better choice would have taken. A single waiting client waits for no other.
 type round struct {
 	expects  atomic.Int64  // number of entries
 	ends     time.Time     // when the round stops waiting
@@ -32,10 +32,10 @@ const (
 	// roundShare: one sync changes the mean by 1/roundShare of the difference, so that a single very long sync
 	// changes little.
 	roundShare = 8
-	// roundPatience is for clients that take longer to return than a sync takes. Measured with 50 clients of
-	// redis-benchmark on two processors with other work, syncs of 0.1 to 0.2 ms, by turns. With one sync: 29,200 SETs
-	// a second, 28 in a round, 29 µs of processor time and 900 bytes written for each; with four: 36,200, 46, 24 µs
-	// and 320 bytes; with ten the same.
+	// roundPatience is for clients that need longer than one sync to send their next request. Measured with 50
+	// clients of redis-benchmark on two processors with other work, syncs of 0.1 to 0.2 ms, by turns. With one sync:
+	// 29,200 SETs a second, 28 in a round, 29 µs of processor time and 900 bytes written for each; with four: 36,200,
+	// 46, 24 µs and 320 bytes; with ten the same.
 	roundPatience = 4
 	// roundProbe: after this many late rounds, one waits roundPatience syncs again.
 	roundProbe = 64

@@ -10,7 +10,7 @@ import (
 )
 
 // Limits of one transaction. Larger: a sync waits longer for the transaction under way. Smaller: the fixed cost of a
-// transaction counts more.
+// transaction has more weight.
 const (
 	maxEntries = 1024
 	maxBytes   = 4 << 20
@@ -22,8 +22,9 @@ const (
 	roomEvery = 100 * time.Millisecond
 	retryFull = 50 * time.Millisecond
 	// commitPause is the least time between two transactions of fewer than maxEntries, if no client waits for the
-	// file. Larger: more is lost with the process. Smaller: a transaction has fewer entries; without a pause it has
-	// one entry when 50 clients SET one key at a time, and a SET takes 44 µs of processor time instead of 28.
+	// file. Larger: more entries are lost if the process ends. Smaller: a transaction has fewer entries; without a
+	// pause it has one entry when 50 clients SET one key at a time, and a SET takes 44 µs of processor time instead
+	// of 28.
 	commitPause = 10 * time.Millisecond
 	// syncedEntries is the number of queued entries at which the committer applies them during a sync, if clients
 	// wait for the file; the syncer applies fewer. Smaller: 50 clients that wait for one write each cause several
@@ -38,20 +39,20 @@ type Piece struct {
 	ID      uint64 // as in the call
 	First   uint64
 	Last    uint64 // the last hash that the piece covers
-	Since   uint64 // the newest entry in the file before the piece was read: the piece has all entries up to it
-	Applied uint64 // the newest entry in the file after the piece was read: the piece has none after it
+	Since   uint64 // the newest entry in the file before the piece was read: the piece includes all entries up to it
+	Applied uint64 // the newest entry in the file after the piece was read: the piece includes no later entry
 	Hashes  []uint64
 	Records []Record
 }
 
 type load struct{ id, first, last, bytes uint64 }
 
-// A Store is a File with the entries on their way to it. Only the shard's thread calls Append, Fetch, ForgetFetches,
-// Load, Unload, Fetches and Pieces. Any thread may call the other methods.
+// A Store is a File, and the queue of entries that are to be written to it. Only the shard's thread calls Append,
+// Fetch, ForgetFetches, Load, Unload, Fetches and Pieces. Any thread may call the other methods.
 type Store struct {
 	file   File
 	state  State         // record 0 as Open found it, with the term and base of this life
-	wake   func()        // tells the shard's thread that there is something new
+	wake   func()        // tells the shard's thread that there is a new answer or a newly durable entry
 	enough int           // the number of queued entries that wakes the committer
 	pause  time.Duration // least time between two syncs; if it is not 0, the committer pauses between transactions, too
 
@@ -69,7 +70,7 @@ type Store struct {
 	age     uint64 // counts calls of ForgetFetches: answers to older fetches are dropped
 	loads   []load
 	pieces  []Piece
-	brought atomic.Bool // fetched or pieces is not empty; changes while mu is held, is read without
+	brought atomic.Bool // fetched or pieces is not empty; changed with mu held, read without it
 
 	failure atomic.Pointer[error]
 
@@ -100,8 +101,8 @@ const (
 	loader
 )
 
-// Open begins a new life of a shard on the file. Any thread calls wake when there is something new for the shard;
-// wake must not block. pause is the least time between two syncs: 0 if clients wait for them.
+// Open begins a new life of a shard on the file. The threads of the store call wake when there is something new
+// for the shard; wake must not block. pause is the least time between two syncs: 0 if clients wait for them.
 func Open(f File, wake func(), pause time.Duration) (*Store, error) {
 	s := &Store{file: f, wake: wake, pause: pause, enough: maxEntries, stop: make(chan struct{})}
 	if pause == 0 {
@@ -161,7 +162,8 @@ func (s *Store) Applied() uint64 { return s.applied.Load() }
 // Durable returns the newest entry that survives a power cut.
 func (s *Store) Durable() uint64 { return s.durable.Load() }
 
-// Backlog returns about how many bytes the entries take that are not in the file yet.
+// Backlog returns the approximate number of bytes of the entries that are not in the
+// file yet.
 func (s *Store) Backlog() int64 { return s.backlog.Load() }
 
 // Fits reports whether an entry of n bytes may be appended: the last transaction fitted, and the file has room for
@@ -184,7 +186,8 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// cost returns about the most bytes that the entry takes in the file.
+// cost returns an approximate upper bound of the bytes that the entry takes in
+// the file.
 func cost(e *Entry) int64 {
 	n := int64(e.size()) + pageBytes
 	if len(e.Changes) > 1 {
@@ -218,15 +221,15 @@ func (s *Store) Append(e Entry) {
 	if n == s.enough || n == 1 && s.pause > 0 {
 		s.kick(committer)
 	}
-	// If the syncer does not see the new entry, it has stored durable before; then Append sees that the entry is the
-	// first after durable, and wakes the syncer.
+	// If the syncer does not see the new entry, it stored durable before it read appended; then Append sees here
+	// that the entry is the first after durable, and wakes the syncer.
 	if waiting := e.Seq - s.durable.Load(); s.pause == 0 && (waiting == 1 || waiting == uint64(s.round.expects.Load())) {
 		s.kick(syncer)
 	}
 }
 
-// Load asks for the records with first <= hash <= last, up to about bytes bytes (0: pieceBytes); Pieces returns the
-// answer.
+// Load asks for the records with first <= hash <= last, about as many as have the given number of bytes (0:
+// pieceBytes); Pieces returns the answer.
 func (s *Store) Load(id, first, last uint64, bytes int) {
 	s.mu.Lock()
 	if bytes <= 0 || bytes > pieceBytes {

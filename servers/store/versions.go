@@ -23,8 +23,8 @@ import (
 // transaction if the key's hash is among its hashes; otherwise it belongs to another client that used the same
 // timestamp after the version's transaction was finished and forgotten. So the record of a transaction changes three
 // times: to prepared, to committed, and it is deleted once all partitions have committed. An abort deletes the
-// versions in the change that sets the record to refused: a version beside a refused record was committed and its
-// record forgotten before a late ABORT came.
+// versions in the same change that sets the record to refused. So if a version and a refused record exist together,
+// the version was committed, and its record was forgotten before a late ABORT came.
 
 const (
 	versionKey     = 2
@@ -290,7 +290,8 @@ func (f versionFile) versions(hash uint64, key []byte) (list []Version, err erro
 	return list, err
 }
 
-// Prefetch does nothing: Get reads a range of records, of which the file only knows where they are.
+// Prefetch does nothing: Get reads a range of records, and which records these are is known only in
+// the file.
 func (f versionFile) Prefetch([]Fetched) error { return nil }
 
 func (f versionFile) Get(hash uint64, key []byte) (r Record, found bool, err error) {

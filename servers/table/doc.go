@@ -11,9 +11,9 @@
 //
 // Buckets are numbered by the high bits of the hash, mirrored: bucket 0 has all hashes; then buckets 0 and 1 have the
 // hashes that begin with the bits 0 and 1; and so on. The table doubles in steps (linear hashing): an insert that
-// finds the table too full splits one bucket, always the next one, so no operation takes longer than a few buckets
-// do. A bucket has a contiguous range of hashes. So Scan visits all entries in ranges of rising hash, and the
-// position of a scan is a hash, which stays valid while the table grows.
+// finds the table too full splits one bucket, always the next one, so no operation visits more than a few buckets. A
+// bucket has a contiguous range of hashes. So Scan visits all entries in ranges of rising hash, and the position of a
+// scan is a hash, which stays valid while the table grows.
 //
 // Invariants:
 //

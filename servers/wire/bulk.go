@@ -16,9 +16,9 @@ import (
 // MaxBody of memory.
 //
 // A body that waits for the group's landing place does not keep the thread awake: the completion of the Read that
-// occupies the place wakes the thread. On few processors, a thread that polled for it would delay whoever completes
-// that Read: over TCP, two answers of 16 KiB took six times the processor time of one. A connection that ends
-// releases the place as soon as no Read to it is under way.
+// occupies the place wakes the thread. On few processors, a thread that polled for the completion would delay the
+// goroutine that completes that Read: over TCP, two answers of 16 KiB took six times the processor time of one. A
+// connection that ends releases the place as soon as no Read to it is under way.
 
 const (
 	refSize   = 72
@@ -41,7 +41,7 @@ type bulk struct {
 	message    Message
 	ref        reference
 	landedLast uint64 // number of the last body Read
-	told       uint64 // the landedLast that the peer has been told
+	told       uint64 // the landedLast that was last written to the peer
 }
 
 type bulkSlot struct {
@@ -223,8 +223,9 @@ func (b *bulk) post(c *link) bool {
 	return true
 }
 
-// waiting reports whether Receive can make progress although nothing new has come: the body is here, or its Read can
-// be posted now. While another connection's body is being Read, the completion of that Read wakes the group.
+// waiting reports whether Receive can make progress although no message has come: the body has been Read, or its
+// Read can be posted now. While another connection's body is being Read, the completion of that Read wakes the
+// group.
 func (b *bulk) waiting(g *Group) bool {
 	return b.landing && (b.fetched || !b.posted && g.landFor == nil)
 }

@@ -9,7 +9,7 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// Carrier is how the messages of a connection travel.
+// Carrier is the way in which the messages of a connection are transferred.
 type Carrier uint8
 
 // The carriers. Both ends of a connection use the same one.
@@ -28,8 +28,8 @@ func (c Carrier) String() string {
 	return fmt.Sprintf("carrier %d", uint8(c))
 }
 
-// Conn carries messages to one peer, and the peer's messages here. Only the thread of its Group uses it; but any
-// goroutine may call Err.
+// Conn carries messages between this process and one peer, in both directions. Only the thread of its Group uses
+// it; but any goroutine may call Err.
 type Conn interface {
 	// Begin returns an empty slice with room for a body of max bytes. The caller appends the body and calls End, or
 	// abandons it by calling Begin again. The error is ErrAgain if the peer first has to consume earlier messages,
@@ -248,7 +248,8 @@ const creditEvery = RingSize / 4
 
 const _ = uint(RingSize - 2*maxFrame - creditEvery) // compiles if it is not negative
 
-// tell Writes credit and Read bodies to the peer's control area, if there is enough to tell.
+// tell Writes the credit and the number of the last body Read to the peer's control area, if
+// enough has changed since the last Write.
 func (c *link) tell() {
 	if c.in.tail-c.told >= creditEvery && !c.busy[wordCredit/8] {
 		c.told = c.in.tail
@@ -260,7 +261,8 @@ func (c *link) tell() {
 	}
 }
 
-// postError handles an error of Post. What was not taken is posted again at the next Flush of the group.
+// postError handles an error of Post. Operations that were not taken are posted again at the next Flush
+// of the group.
 func (c *link) postError(err error) {
 	if err == nil {
 		return
@@ -364,8 +366,8 @@ func (c *link) takeFrame() (Message, bool) {
 	return m, c.Err() == nil
 }
 
-// isArmed reports whether the peer has a number from this end that it has not used. A peer that is about to use it
-// will notify.
+// isArmed reports whether the peer has a number from this end that it has not used. A peer that is about to use
+// the number will notify this end.
 func (c *link) isArmed() bool {
 	return c.sends != nil || fromLE(words.Load(c.land.Bytes(), RingSize+wordBell)) != c.armed
 }

@@ -211,7 +211,7 @@ func (g *Group) complete(wc *fabric.WC) {
 				c.ring()
 			}
 		case wordCredit / 8, wordLanded / 8:
-			g.mark(c) // there may be more to tell by now
+			g.mark(c) // tell may have more to Write by now
 		}
 	case kind == kindRecv:
 		c.sends.received(int(arg), wc.Len)
@@ -228,8 +228,8 @@ func (g *Group) drained(wc *fabric.WC) *link {
 	return nil
 }
 
-// Check does what depends on time: it ends connections whose endpoint has ended, or whose frames stay incomplete, and
-// frees the memory of closed connections. The thread calls it some ten times a second.
+// Check does the work that depends on time: it ends connections whose endpoint has ended or whose frames stay
+// incomplete, and frees the memory of closed connections. The thread calls it some ten times a second.
 func (g *Group) Check(now time.Time) {
 	for _, c := range g.links {
 		if c == nil {
@@ -291,7 +291,7 @@ func (g *Group) Arm() bool {
 			c.writeWord(wordArmed, c.armed, 0)
 		}
 	}
-	g.Step() // saves a Wait if a Write has completed by now, as it has within one machine
+	g.Step() // saves a Wait if a Write has completed by now, which is usual within one machine
 	if len(g.done) > 0 || len(g.dirty) > 0 {
 		return false
 	}

@@ -11,8 +11,8 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// Groups are all groups of a thread that serves: one for each domain. The thread calls the methods, or whoever serves
-// in its place while it sleeps; any goroutine may call At and Wake.
+// Groups are all groups of a thread that serves: one for each domain. The thread calls the methods, or the goroutine
+// that serves in its place while it sleeps; any goroutine may call At and Wake.
 type Groups struct {
 	list    []*Group
 	domains []fabric.Domain
@@ -20,8 +20,8 @@ type Groups struct {
 	bell    chan struct{} // without a group, the thread sleeps on it; capacity 1
 }
 
-// NewGroups returns a group for each of the domains, one for a domain that is there several times. A group's
-// connections together have at most about ops operations under way.
+// NewGroups returns a group for each of the domains; a domain that is listed several times gets one group. A
+// group's connections together have at most about ops operations under way.
 func NewGroups(domains []fabric.Domain, ops int) (*Groups, error) {
 	s := &Groups{bell: make(chan struct{}, 1)}
 	for _, d := range domains {

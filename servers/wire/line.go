@@ -1,7 +1,7 @@
 package wire
 
-// Line is the serving end of a connection within one process, without encoded messages and without a Group. One
-// goroutine at a time, whoever serves, uses it; Begin, End, Flush and Receive are as in Conn.
+// Line is the serving end of a connection within one process, without encoded messages and without a Group.
+// Only the goroutine that is serving uses it; Begin, End, Flush and Receive are as in Conn.
 type Line interface {
 	Begin(max int) ([]byte, error)
 	End(h *Header, body []byte)

@@ -110,7 +110,8 @@ func (r *receiver) take(scratch []byte) (m Message, credit uint32, ok, suspect b
 		if at+n > RingSize {
 			return m, 0, false, true
 		}
-		// From here on only the copy counts: the peer may write to the ring between any two reads of it.
+		// From here on only the copy is used: the peer may write to the ring between any two reads of
+		// it.
 		words.Read(scratch[:n], r.ring[at:at+n])
 		m, credit, ok = unseal(scratch[:n], r.number, r.salt)
 		if !ok {

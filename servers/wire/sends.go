@@ -6,10 +6,11 @@ import (
 	"flashdbm/servers/fabric"
 )
 
-// sends is the carrier to which the papers compare rings: a frame per Send, which a Recv of the peer takes. Frames
-// are the same as in a ring. Credit counts the frames that the peer has taken out, and so the Recvs that it has
-// posted again. There is no control area, so control frames carry credit and the numbers of Read bodies; the
-// receiving end takes them out on arrival, whether or not the caller receives (invariant 6 of the package).
+// sends is the carrier with which the papers compare rings: each Send has one frame, which a Recv of the peer
+// takes. Frames are the same as in a ring. Credit counts the frames that the peer has taken out, and so the Recvs
+// that it has posted again. There is no control area, so control frames carry credit and the numbers of Read
+// bodies; the receiving end takes them out on arrival, whether or not the caller receives (invariant 6 of the
+// package).
 type sends struct {
 	c     *link
 	place fabric.Region // for Recvs
@@ -60,7 +61,7 @@ func (s *sends) post(place int) {
 	n, err := s.c.ep.Post([]fabric.WR{{
 		ID: s.c.id | kindRecv | uint64(place), Op: fabric.Recv, Local: s.place, LOff: uint64(place * maxFrame), LLen: maxFrame,
 	}})
-	if n == 0 { // never for lack of room: there is one Recv for each place
+	if n == 0 { // not because of a lack of room: there is one Recv for each place
 		s.c.fail(fmt.Errorf("wire: a Recv: %w", err))
 	}
 }
@@ -136,7 +137,8 @@ func (s *sends) sent() {
 	}
 }
 
-// owes reports whether the peer has to be told credit or Read bodies for which it may wait.
+// owes reports whether this end has credit or numbers of Read bodies to send for which the
+// peer may wait.
 func (s *sends) owes() bool {
 	return s.consumed-s.told >= sendWindow/2 || s.controls >= sendExtra/2 || s.c.bulk.landedLast != s.c.bulk.told
 }

@@ -28,8 +28,8 @@ func (s *Sleeper) Start(ctx context.Context) {
 	s.begin <- ctx
 }
 
-// Stop ends the wait. It does not wake a wait that has already ended: the wake-up would end the next wait, and so the
-// thread's next sleep, and then the one after it.
+// Stop ends the wait. It does not wake a wait that has already ended: that wake-up would end the next wait, and so
+// the thread's next sleep, and then again the one after it.
 func (s *Sleeper) Stop() {
 	s.over.Store(true)
 	select {
