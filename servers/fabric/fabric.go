@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Domain is one process's use of one provider. It provides memory that peers may reach, queues that report
-// completions, and endpoints. Any goroutine may call its methods.
+// A Domain is the part of one provider that belongs to one process. It provides memory that peers may reach,
+// queues that report completions, and endpoints. Any goroutine may call its methods.
 type Domain interface {
 	// Caps says what the provider can do.
 	Caps() Caps
@@ -112,7 +112,7 @@ type Peer struct {
 	Incarnation uint64 // random; the peer's domain chose it when it was opened
 }
 
-// Op is what a work request asks for.
+// Op is the kind of a work request.
 type Op uint8
 
 // The operations. Read and Write move Local[LOff:LOff+LLen] from or to the peer's memory at ROff of the region with

@@ -15,7 +15,7 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	s.heard = e.now
 	slot, gen := uint32(m.Request), uint32(m.Request>>32)
 	if int64(slot) >= int64(len(e.slots)) || e.slots[slot] == nil || e.gens[slot] != gen || e.slots[slot].conn != s.conn {
-		return // no such request: unsolicited messages do not exist yet
+		return // no such request: shards send no unsolicited messages
 	}
 	c := e.slots[slot]
 	if protocol.Op(m.Op) != c.op {
@@ -35,9 +35,9 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	switch status {
 	case protocol.StatusMoved, protocol.StatusUnavailable:
 		// The shard has not applied this try. If it was the only try, the next one may go to another shard, with a
-		// new number. An earlier try may have been applied by the primary of that time: only its number tells the
-		// next primary. But a shard that answers that it is not the owner has looked up the number before: it has not
-		// applied the write, and never will.
+		// new number. An earlier try may have been applied by an earlier primary; the present primary can find that
+		// out only by the number. But a shard looks up the number before it answers that it is not the owner: so it
+		// has not applied the write, and never will.
 		e.leave(c)
 		if c.number != 0 && (c.tries <= 1 || status == protocol.StatusMoved) {
 			e.numbers.settle(c.number)
@@ -52,7 +52,7 @@ func (e *engine) answered(s *shard, m wire.Message) {
 		return
 	}
 	if status == protocol.StatusTooLarge && c.op == protocol.OpGet && c.many {
-		e.leave(c) // the value has no room besides those of the other parts
+		e.leave(c) // the answer had no room for this value besides the other parts
 		c.many = false
 		e.try(c)
 		return

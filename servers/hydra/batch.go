@@ -12,8 +12,8 @@ import (
 //
 // Invariants:
 //
-//  1. All calls of a BATCH have the same waiter. The answer comes when the slowest part is done, and only a caller
-//     that waits for all parts loses nothing by that.
+//  1. All calls of a BATCH have the same waiter. The answer comes when the slowest part is done; that costs no
+//     time only if the caller waits for all parts anyway.
 //  2. Each part is in the table of calls under way on its own, with its connection. So timeouts, a caller that gives
 //     up, and a lost connection affect a part as they affect a call that was sent alone. The call of the BATCH itself
 //     has the parts' ids, and nothing else.

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// pointers is the cache of pointers. It is only a hint, because every copy obtained by a pointer proves itself: its
-// item has the key, whatever the hash. A hash has one set of places. Only the engine puts pointers; any goroutine gets
-// and drops them.
+// pointers is the cache of pointers. A pointer is only a hint, because every copy obtained by it is verified: the item
+// must have the key, even if another key has the same hash. A hash has one set of places. Only the engine puts
+// pointers; any goroutine gets and drops them.
 type pointers struct {
 	sets []pointerSet
 	mask uint64 // of the number of a set
-	turn uint64 // for the engine: which places of a full set are looked at
+	turn uint64 // for the engine: which places of a full set put compares
 }
 
 // A pointerSet is one line of the processor's cache, so a GET waits for one line before that of its pointer. Smaller
@@ -54,8 +54,8 @@ func newPointers(n int) *pointers {
 // tagOf returns the tag of a hash, which is not 0.
 func tagOf(hash uint64) uint64 { return max(1, hash>>48&0xFF) }
 
-// matches has a bit in byte i for each place i that may have the tag. After a place that has it, it may have a bit for
-// one that has not.
+// matches has a bit in byte i for each place i that may have the tag. Above the lowest place that has the tag, it may
+// also have bits for places that do not have it.
 func (s *pointerSet) matches(tag uint64) uint64 {
 	const ones, places = 0x0101_0101_0101_0101, 0x0080_8080_8080_8080
 	x := s.tags.Load() ^ tag*ones

@@ -60,14 +60,14 @@ type waiter struct {
 	left  atomic.Int32
 	token chan struct{} // capacity 1: check again, or drive
 	waits bool          // it does not drive itself
-	// The caller of a local client sets sleeps before its last check of left. Whoever brings left to 0 reads sleeps
-	// after that.
+	// The caller of a local client sets sleeps before its last check of left. The goroutine that brings left to 0
+	// reads sleeps after that.
 	sleeps atomic.Bool
 }
 
 func (w *waiter) done() bool { return w.left.Load() == 0 }
 
-// wake makes the waiter check again. A superfluous token costs one check.
+// wake makes the waiter check again. An unneeded token costs one check.
 func (w *waiter) wake() {
 	select {
 	case w.token <- struct{}{}:
@@ -121,7 +121,8 @@ func (c *call) settle(err error) {
 	c.waiter.settle()
 }
 
-// settle counts one call off. The caller may own the waiter afterwards.
+// settle counts one call as done. Afterwards the waiter may belong to its
+// caller again.
 func (w *waiter) settle() {
 	if w.left.Add(-1) == 0 && w.sleeps.Load() {
 		w.wake()

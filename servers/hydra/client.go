@@ -76,8 +76,8 @@ type Client struct {
 }
 
 // Dial connects to all shards of a cluster. addrs are addresses of some of its nodes, as "shm:/run/flashdbm/n1.sock"
-// or "tcp:10.0.0.1:7400": the first node that answers tells the others. Dial returns when every shard is connected,
-// or with an error if the context ends first; it waits at most Options.Timeout.
+// or "tcp:10.0.0.1:7400": the first node that answers gives the addresses of the others. Dial returns when every
+// shard is connected, or with an error if the context ends first; it waits at most Options.Timeout.
 func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("hydra: no addresses to dial")

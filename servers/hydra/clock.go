@@ -10,8 +10,8 @@ import (
 // messages.
 const suspendJump = 100 * time.Millisecond
 
-// slew is how far the two diverge before a reading notes it. Corrections of the wall clock come in small steps;
-// noting each would make all processors write the same word.
+// slew is how far the two must diverge before a reading stores the new difference. The wall clock is corrected
+// in small steps; if each were stored, all processors would write the same word.
 const slew = time.Millisecond
 
 // Any goroutine may read a clock.
@@ -38,8 +38,8 @@ func newClock(read func() (monotonic, wall time.Duration)) *clock {
 	return c
 }
 
-// now returns monotonic nanoseconds. It counts a suspension before it notes the new skew: a goroutine that finds the
-// skew noted finds the suspension counted.
+// now returns monotonic nanoseconds. It counts a suspension before it stores the new skew: so a goroutine that reads
+// the new skew also finds the suspension counted.
 func (c *clock) now() int64 {
 	m, w := c.read()
 	switch d := (w - m - time.Duration(c.skew.Load())).Abs(); {
@@ -52,8 +52,8 @@ func (c *clock) now() int64 {
 	return int64(m)
 }
 
-// lasting returns the end of something that a shard has granted for micros microseconds, in answer to a request sent
-// at the given time.
+// lasting returns when a grant of a shard ends: the shard granted it for micros microseconds, in answer to a request
+// sent at the given time.
 func lasting(sent int64, micros uint32) int64 {
 	d := int64(micros) * 1000
 	return sent + d - d/64

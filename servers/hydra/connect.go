@@ -143,9 +143,9 @@ func containsNetwork(list []*network, n *network) bool {
 	return false
 }
 
-// silentAfter is how long a shard may owe an answer before its connection is given up, if an address is known that is
-// not its node's: a stopped process does not end its connections. The calls under way are sent again, to the node
-// that serves the shard then.
+// silentAfter is how long a shard may owe an answer before its connection is given up, if an address of another node
+// is known: a stopped process does not end its connections. The calls under way are then sent again, to the node that
+// serves the shard by then.
 const silentAfter = int64(2 * time.Second)
 
 var errSilent = fmt.Errorf("hydra: no answer for %v", time.Duration(silentAfter))
@@ -162,8 +162,9 @@ func (e *engine) silent(s *shard) bool {
 	return false
 }
 
-// elsewhere reports whether the shard may be served, or its node be asked for, at another address than the only one
-// that the map has for it: a map that dates from a failover names the new primary alone.
+// elsewhere reports whether the client knows another address at which the shard may be served, or at which it can
+// ask who serves it, than the only one that the map has for the shard: a map made during a failover names the new
+// primary alone.
 func (e *engine) elsewhere(s *shard) bool {
 	other := func(a string) bool { return a != s.addrs[0] }
 	return len(s.addrs) != 1 || slices.ContainsFunc(e.first, other) ||
@@ -188,8 +189,8 @@ func (e *engine) toDial() (list []*shard) {
 	return list
 }
 
-// addrsFor returns the addresses at which the shard may be served: its own, each attempt beginning with another one,
-// and then those of all known nodes, because the shard may have moved.
+// addrsFor returns the addresses at which the shard may be served: the shard's own addresses, where each attempt
+// begins with another one, and then those of all known nodes, because the shard may have moved.
 func (e *engine) addrsFor(s *shard) (list []string) {
 	for i := range s.addrs {
 		list = append(list, s.addrs[(i+s.dials)%len(s.addrs)])
@@ -244,8 +245,8 @@ func (e *engine) connected() bool {
 	return slices.ContainsFunc(e.shards, func(s *shard) bool { return s.conn != nil })
 }
 
-// askTheWay asks any node for the map when no shard is connected: the known nodes may serve no shard any more, and
-// still know which nodes do.
+// askTheWay asks any node for the map when no shard is connected: known nodes that no longer serve a shard still
+// know which nodes do.
 func (c *Client) askTheWay(addrs []string) {
 	var g *greeted
 	for _, a := range addrs {
@@ -272,9 +273,9 @@ func (c *Client) askTheWay(addrs []string) {
 	})
 }
 
-// follow asks a connected node for the map. After the answer its connection is lost like any other: the engine may
-// have asked it for the map meanwhile, as the first shard with a connection, and asks nobody else while that request
-// is under way.
+// follow asks a connected node for the map. After the answer its connection is treated as lost, like any other: the
+// engine may have sent its own request for the map over it, because it was the first shard with a connection, and
+// sends no other one while that request is under way.
 func (e *engine) follow(guide *shard) {
 	e.start(&call{op: protocol.OpMap, shard: guide, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
 		e.guided = false
@@ -314,7 +315,7 @@ func (c *Client) bootstrap(ctx context.Context, addrs []string) error {
 				return s.lastErr
 			}
 			if g.welcome.Term == 0 && s.conn != nil {
-				c.e.lost(s, ErrUnavailable) // the node knows the map, and does not serve the shard
+				c.e.lost(s, ErrUnavailable) // the node knows the map but does not serve the shard
 			}
 			return nil
 		}

@@ -11,11 +11,11 @@
 //
 // # Guarantees
 //
-// A call returns nil once its effect is as durable as the cluster's mode promises. A write is applied at most once
-// however often it is sent: each write carries a number of the client, and a shard answers a known number instead of
-// applying the write again. If a shard has lost the numbers (it was restarted while the write was under way), or if
-// the context ends first, the error is ErrUnknownOutcome: the write may or may not have been applied. Any other error
-// means that it was not applied.
+// A call returns nil once its effect is as durable as the cluster's mode promises. A write is applied at most once,
+// even if it is sent several times: each write carries a number of the client, and a shard answers a known number
+// instead of applying the write again. If a shard has lost the numbers (it was restarted while the write was under
+// way), or if the context ends first, the error is ErrUnknownOutcome: the write may or may not have been applied. Any
+// other error means that it was not applied.
 //
 // # How it works
 //

@@ -10,18 +10,17 @@ import (
 // How callers share the engine.
 //
 // The caller that holds the lock is the driver. It steps the engine until its own calls are done, and starts calls
-// that others have submitted meanwhile. Nothing is lost between them:
+// that others submit in the meantime. No submission is lost:
 //
 //   - A goroutine that submits a call or a task then tries the lock. If that fails there is a driver, which checks
-//     for submissions after it has unlocked. One of the two sees the other, because the lock and the stack order
-//     both.
+//     for submissions after it has unlocked. The lock and the stack order the two, so one of them sees the other.
 //   - A driver that stops wakes the waiter of the oldest call, which takes the lock, or fails because another
 //     goroutine has it.
 //   - A driver that sleeps announces it before its last check for submissions. A submitter reads the announcement
 //     after submitting, and wakes the driver.
 
 // Spinning. A driver polls Options.Spin times in vain, by default spinPolls, before it sleeps; every yieldPolls polls
-// it lets other goroutines run, which may submit calls, or be callers whose calls are done.
+// it lets other goroutines run, which may submit calls, or which are callers whose calls are done.
 const (
 	spinPolls  = 2000
 	yieldPolls = 16
@@ -192,7 +191,7 @@ func (c *Client) driveFor(ctx context.Context, w *waiter, calls []*call) {
 // keep.
 func (c *Client) sleep(ctx context.Context) {
 	if len(c.e.fabric) != 1 {
-		time.Sleep(100 * time.Microsecond) // it cannot wait on several networks at once
+		time.Sleep(100 * time.Microsecond) // one goroutine cannot wait on several networks at once
 		return
 	}
 	n := c.e.fabric[0]
@@ -212,7 +211,7 @@ func (c *Client) sleep(ctx context.Context) {
 }
 
 // tick runs the engine's Tick if that is due, and begins to dial shards without a connection. After Close it does
-// nothing: a caller that has just made its own GET may come late, and nobody would close a new connection.
+// nothing: a caller that has just made its own GET may come late, and a new connection would never be closed.
 func (c *Client) tick() {
 	now := time.Now()
 	if c.e.closed != nil || now.Sub(c.ticked) < tickEvery {

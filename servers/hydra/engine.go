@@ -22,9 +22,10 @@ import (
 //  2. A write that was sent is sent again only on a later connection to the same shard with the same number, or, once
 //     a shard has answered that it was not applied, with a new number. Only an answer on the newest connection
 //     counts: a refusal by a former primary shows nothing once the write may have reached another one.
-//  3. A write whose caller has given up is not sent again: nobody could tell when it would be applied.
-//  4. A request of the engine itself stays with its shard, whatever the map says, and ends with the shard's connection
-//     if it is not answered before, also while it is queued. So whoever waits for one is told.
+//  3. A write whose caller has given up is not sent again, because it might then be applied at any
+//     later time.
+//  4. A request of the engine itself stays with its shard even if the map changes. If it is not answered before, it
+//     ends with the shard's connection, also while it is queued. So every waiter for such a request gets a result.
 type engine struct {
 	clock  *clock
 	wall   uint64 // number of suspensions that the engine knows
@@ -241,7 +242,7 @@ func (e *engine) try(c *call) {
 		return
 	}
 	if s.conn == nil || len(s.queue) > 0 || c.joins() || !e.send(c) {
-		s.queue = append(s.queue, c) // Step sends a call that joins, together with its caller's other calls
+		s.queue = append(s.queue, c) // Step sends such a call in one BATCH with its caller's other calls
 	}
 }
 
@@ -398,7 +399,7 @@ func (e *engine) lost(s *shard, err error) {
 	s.show()
 	s.renew.clear()
 	s.dialAfter = e.now
-	own := func(c *call) bool { // told that there is no answer, it queues nothing
+	own := func(c *call) bool { // own requests get an error and are not queued again
 		if c.internal != nil {
 			c.internal(e, c, wire.Message{Header: wire.Header{Status: uint16(protocol.StatusUnavailable)}})
 		}
@@ -473,9 +474,9 @@ func (e *engine) Tick(now time.Time) {
 const tickEvery = 20 * time.Millisecond
 
 // idleTick is the interval at which a client with nothing to do checks whether that has changed. A call that begins
-// meanwhile ticks while it drives; if it sleeps, work that only a tick does (a retry, its deadline) comes at most
-// this much later, once. A renewal that is this much later is still within the second half of the shortest lease, 500
-// ms. Fifty checks a second took most of the processor time of an idle node.
+// in between calls Tick while it drives; if it sleeps, work that only a Tick does (a retry, the end of its time) is
+// late by at most this interval, once. A renewal that is late by this interval is still within the second half of the
+// shortest lease, 500 ms. Fifty checks a second took most of the processor time of an idle node.
 const idleTick = 200 * time.Millisecond
 
 // idle reports whether nothing waits for a Tick: no call, no lost connection, and no used pointer that may have to be
@@ -534,7 +535,7 @@ func (e *engine) giveUp(c *call, why error) {
 		}
 	}
 	if ghost.slot < 0 && ghost.reading == nil && ghost.number != 0 {
-		e.numbers.settle(ghost.number) // it was to be sent again, and will not be (invariant 3)
+		e.numbers.settle(ghost.number) // it was waiting to be sent again, and will not be sent (invariant 3)
 	}
 	e.tell(c, err)
 }

@@ -23,8 +23,8 @@ import (
 //  1. The manifest is written when all of its chunks have been acknowledged. Chunks and manifest are in one shard, so
 //     its log has them in this order, and after a crash there is no manifest without its chunks.
 //  2. A chunk's key has an ID that was drawn for this write: no two writes write the same chunk. So the chunks that a
-//     manifest lists are those of its value, and the value read is that of the moment at which the manifest was read,
-//     however long reading the chunks takes.
+//     manifest lists are those of its value, and a reader returns the value of the moment at which it read the
+//     manifest, even if it takes long to read the chunks.
 //  3. The shard removes the chunks of a manifest after the manifest has ended (shard/chunks.go). So a reader that
 //     does not find a chunk finds another manifest, or none, and starts again.
 //  4. A value is returned only if it has the manifest's length and hash.
@@ -79,7 +79,7 @@ func (c *Client) writeLarge(ctx context.Context, code protocol.Op, f protocol.Fl
 	case err == nil:
 		version, err = c.writeItem(ctx, code, f, protocol.ItemManifest, key, m.Append(nil), arg, e)
 	}
-	if err != nil && !errors.Is(err, ErrUnknownOutcome) && ctx.Err() == nil { // else Sweep removes them
+	if err != nil && !errors.Is(err, ErrUnknownOutcome) && ctx.Err() == nil { // otherwise Sweep removes them
 		for i := range chunk.Index {
 			c.Delete(ctx, (&circle.Chunk{ID: m.ID, Index: i, Key: key}).Append(nil))
 		}
@@ -91,7 +91,7 @@ func (c *Client) writeLarge(ctx context.Context, code protocol.Op, f protocol.Fl
 // not used afterwards.
 func (c *Client) whole(ctx context.Context, key, dst []byte, i Item) (Item, error) {
 	for looks := 1; ; {
-		if i.flags&protocol.ItemManifest == 0 { // a shorter value was written meanwhile
+		if i.flags&protocol.ItemManifest == 0 { // a shorter value has been written in the meantime
 			i.Value = append(dst, i.Value...)
 			return i, nil
 		}

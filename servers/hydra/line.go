@@ -19,7 +19,7 @@ import (
 //  1. The caller encodes a request before the shard can see it. So a caller that gives up may reuse its key and value
 //     at once.
 //  2. A call is in slots from when it was queued until it is answered or withdrawn. Only the goroutine that removes
-//     it, while it holds mu, writes its results, and then counts it off its waiter.
+//     it, with mu held, writes its results, and then counts it as done for its waiter.
 //  3. After Close nothing is queued, and every call that was in slots has been answered with ErrClosed or
 //     ErrUnknownOutcome.
 //
@@ -275,7 +275,7 @@ func (l *line) Close() error {
 		}
 	}
 	for i := len(l.open) - 1; i >= 0; i-- {
-		if p := l.open[i]; !p.serving { // else Served does it
+		if p := l.open[i]; !p.serving { // otherwise Served does it
 			p.give(ErrClosed)
 		}
 	}

@@ -127,7 +127,7 @@ func (e *engine) askRenewals(s *shard) {
 	s.used.Store(false)
 	body := []byte{}
 	for i, p := range list {
-		if len(body) > 1<<20 { // the others next time
+		if len(body) > 1<<20 { // the others are requested next time
 			s.renew.add(list[i:]...)
 			list = list[:i]
 			break

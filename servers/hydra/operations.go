@@ -224,10 +224,10 @@ type Request struct {
 }
 
 // Batch carries out many operations at once: they travel together, and each succeeds or fails on its own. They are no
-// transaction, and take effect in no particular order. The error is nil if every Err is, else the first of them. The
-// values of one batch may share memory: appending to one does not change another, but keeping one value may keep up
-// to 16 KiB. Of values above MaxValue a batch returns up to 16 times MaxValue bytes: a value that exceeds this has
-// ErrTooLarge, and has to be read separately.
+// transaction, and take effect in no particular order. The error is nil if every Err is nil, otherwise the first one
+// that is not. The values of one batch may share memory: appending to one does not change another, but keeping one
+// value may keep up to 16 KiB. Of values above MaxValue a batch returns up to 16 times MaxValue bytes: a value that
+// exceeds this has ErrTooLarge, and has to be read separately.
 func (c *Client) Batch(ctx context.Context, list []Request) error {
 	first := c.batch(ctx, list)
 	for i := range list {

@@ -20,8 +20,9 @@ import (
 //  1. From begin to Served the caller of Batch waits, even if its context ends: the shard uses its keys and values.
 //  2. Between begin and Served, the goroutine that serves the shard writes the caller's requests without a lock;
 //     before and after, they are written only while the line's mu is held and the parts are in open. The goroutine
-//     that removes the parts from open counts them off the waiter, so the caller returns after that.
-//  3. Parts that were given up are not reused: the shard may still have answers for them.
+//     that removes the parts from open counts them as done for the waiter, so the caller returns only after that.
+//  3. Parts that were given up are not reused, because the shard may still send answers
+//     for them.
 type parts struct {
 	line   *line
 	list   []Request // the caller's requests

@@ -23,9 +23,9 @@ type Entry struct {
 	Item
 }
 
-// Scan yields all items, in no particular order. An item that exists during the whole scan is yielded once; one that
-// is written, removed or moved meanwhile once or not at all. The sequence ends after the first error. The caller owns
-// keys and values.
+// Scan yields all items, in no particular order. An item that exists during the whole scan is yielded once; an item
+// that is written, removed or moved during the scan is yielded once or not at all. The sequence ends after the first
+// error. The caller owns keys and values.
 func (c *Client) Scan(ctx context.Context, o *ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for cursor, more := uint64(0), true; more; {
@@ -46,8 +46,8 @@ func (c *Client) Scan(ctx context.Context, o *ScanOptions) iter.Seq2[Entry, erro
 }
 
 // ScanPage returns some items from a cursor on, 0 at first, and the cursor of the next page while more is true. A
-// page may be empty. A cursor is a place in the space of hashes: it stays valid whatever happens to shards and
-// clients. All values of the page are in memory at once, including those above MaxValue.
+// page may be empty. A cursor is a place in the space of hashes: it stays valid when shards move or restart, and
+// for other clients. All values of the page are in memory at once, including those above MaxValue.
 func (c *Client) ScanPage(ctx context.Context, cursor uint64, o *ScanOptions) (page []Entry, next uint64, more bool, err error) {
 	all, next, more, err := c.scanPage(ctx, cursor, o)
 	page = all[:0]

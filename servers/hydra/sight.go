@@ -16,13 +16,14 @@ import (
 //
 // Invariants:
 //
-//  1. A Read relies on rules 1 to 5 of the package, whichever goroutine makes it. The engine calls counts before it,
-//     and accept afterwards. Any other goroutine calls both afterwards, with one time.
+//  1. Rules 1 to 5 of the package hold for the Reads of all goroutines. The engine calls counts before the Read, and
+//     accept afterwards. Any other goroutine calls both afterwards, with the same time.
 //  2. A sight and a pointer are immutable. The engine publishes another sight when tenure, reign or connection
-//     change, and the reading of the clock that detects a suspension counts it. So a goroutine with an older sight
-//     relies on a tenure that was granted.
-//  3. The pointer is loaded before the sight. A pointer that was learnt after a suspension is put into the cache
-//     after the sights that the suspension has ended were withdrawn, so it is never used with one of these.
+//     change, and a suspension is counted by the reading of the clock that detects it. So even an older sight has
+//     a tenure that was granted.
+//  3. The pointer is loaded before the sight. A suspension ends sights, and these are withdrawn before a pointer
+//     that was learnt after the suspension is put into the cache. So such a pointer is never used with one of
+//     these sights.
 //  4. A Reader outlives its connection's end, and returns errors: the engine then finds out what has happened.
 
 // A sight is what a goroutine relies on when it Reads a shard's memory.
@@ -80,7 +81,7 @@ func (o *op) landing(n int) []byte {
 	return o.land[:n]
 }
 
-// counts reports whether a Read by the pointer may begin at time now, or before it (rule 1). Any goroutine may call it.
+// counts reports whether a Read by the pointer may begin at time now or earlier (rule 1). Any goroutine may call it.
 func (e *engine) counts(p *pointer, v *sight, now int64) bool {
 	if now >= p.end {
 		e.cache.drop(p)

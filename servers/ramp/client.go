@@ -133,7 +133,7 @@ func randomID() uint64 {
 }
 
 // PutAll writes all pairs in one atomic transaction, and returns its timestamp: GetAll sees all of it or nothing. Of
-// pairs with the same key the last one counts. Keys and values must not change until PutAll returns; the client does
+// pairs with the same key the last one wins. Keys and values must not change until PutAll returns; the client does
 // not keep them. After ErrUnknownOutcome the transaction was, or will be, applied as a whole or not at all; after any
 // other error nothing was written.
 func (c *Client) PutAll(ctx context.Context, pairs []Pair) (ts Timestamp, err error) {
@@ -158,8 +158,8 @@ func (c *Client) PutAll(ctx context.Context, pairs []Pair) (ts Timestamp, err er
 }
 
 // GetAll reads all keys in one atomic transaction, in the order given. The caller owns the values. The errors are
-// ErrUnavailable, ErrTooLarge, ErrClosed, and ErrFull if a partition's memory cannot hold even one of the keys at a
-// time; a key without a value is no error.
+// ErrUnavailable, ErrTooLarge, ErrClosed, and ErrFull if a partition's memory cannot hold even a single one of the
+// keys; a key without a value is no error.
 func (c *Client) GetAll(ctx context.Context, keys [][]byte) (values []Value, err error) {
 	w := c.waiters.get()
 	defer c.waiters.put(w)

@@ -194,8 +194,8 @@ func (c *Client) connectReplicas(ctx context.Context, g *greeted) error {
 	return c.awaitAll(ctx, false)
 }
 
-// awaitAll waits until all partitions answer an EXTENT, which they do once they serve: after a crash that takes a
-// second. once: a lost connection is an error.
+// awaitAll waits until all partitions answer an EXTENT. They do so once they serve, which takes a second after a
+// crash. once: a lost connection is an error.
 func (c *Client) awaitAll(ctx context.Context, once bool) error {
 	left := len(c.e.links)
 	var failure error

@@ -6,15 +6,15 @@
 //	values, err := c.GetAll(ctx, [][]byte{a, b})
 //
 // GetAll sees all of a PutAll or nothing of it (read atomic isolation), and every PutAll that was acknowledged before
-// it began. It does not see one moment of the whole table, and two PutAll of the same keys both happen, the one with
+// it began. It does not see the whole table at one moment. Two PutAll of the same keys both take effect, the one with
 // the greater timestamp last: docs/ramp.md explains the consequences.
 //
 // # Algorithm
 //
 // PutAll sends PREPARE to all partitions, awaits all answers, and sends COMMIT. GetAll asks for the newest committed
-// version of each key, and for what the versions say of the other keys of their transactions. If a version says that
-// its transaction wrote another of the requested keys, and the version of that key is older, GetAll asks for that
-// key's version by the timestamp. Usually there is none, so reading takes one round.
+// version of each key, and for the information in the versions about the other keys of their transactions. If a
+// version says that its transaction wrote another of the requested keys, and the version of that key is older,
+// GetAll asks for that key's version by the timestamp. Usually no version is older, so a read takes one round.
 //
 // If GetAll knows from earlier calls where a value is, it Reads it from the partition's memory without the
 // partition's help (GET*). Such a copy is valid if
@@ -24,8 +24,9 @@
 //     belongs to (memory and async mode);
 //  2. the copy is whole, committed and of the key, as its guardian proves;
 //
-// otherwise it is Read up to twice more, and then requested by message. A copy needs no other proof: a slot is one
-// whole committed version, and the repair by message does not depend on the source of the first round's versions.
+// otherwise it is Read up to twice more, and then requested by message. A copy needs no other proof: a slot holds
+// one whole committed version, and the repair by message works in the same way for versions that were Read and for
+// versions from messages.
 //
 // # Invariants of the client
 //
@@ -38,13 +39,13 @@
 //     read starts again if the term has changed since.
 //  7. If partitions have replicas, a life has many terms, and prepared versions outlive a term: the next primary has
 //     them. So an answer to PREPARE counts in any term of the life, and COMMIT goes to the successor, which commits
-//     the transaction, has committed it, or has forgotten that it did: nobody aborts a transaction that all have
-//     prepared.
+//     the transaction, has committed it, or has committed and forgotten it: no partition aborts a transaction that
+//     all have prepared.
 //  8. Keys and values are the caller's memory: once a call has ended, nothing of it is sent for the first time or
 //     again.
 //  9. A partition with replicas that owes an answer for two seconds, and sends nothing else, is asked over another
 //     connection, at the node that serves it: a stopped process does not end its connections.
-//  10. If the second round finds no version of a key that one of the transactions wrote, the first round's state of
-//     the key counts, unless the partition may have forgotten a version, or that the key was removed: then the read
-//     starts again. RAMP-Small's first round has no values, so its own version has to be found.
+//  10. If the second round finds no version of a key by one of the transactions, the result is the first round's
+//     state of the key. But if the partition may have forgotten a version, or a remove of the key, the read starts
+//     again. RAMP-Small's first round has no values, so its own version has to be found.
 package ramp

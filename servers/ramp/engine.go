@@ -15,8 +15,8 @@ import (
 // Timestamp orders the versions of a key; see package protocol.
 type Timestamp = protocol.Timestamp
 
-// Algorithm determines what versions say of their transactions, and how readers find missing versions. All clients of
-// a table use the same.
+// Algorithm determines what information versions have about their transactions, and how readers find missing
+// versions. All clients of a table use the same.
 type Algorithm uint8
 
 // The algorithms.
@@ -24,7 +24,8 @@ const (
 	// Fast: versions have the hashes of all keys of their transaction. One round, and a second one if a transaction
 	// was seen in part.
 	Fast Algorithm = iota
-	// Small: versions say nothing of their transaction. Always two rounds, both by message.
+	// Small: versions have no information about their transaction. Always two rounds, both
+	// by message.
 	Small
 	// Hybrid: versions have a Bloom filter of 256 bits. One round, and a second one if a transaction was or seems to
 	// be seen in part; by message.
@@ -111,8 +112,8 @@ type call struct {
 	of *underWay
 }
 
-// void reports whether the call must no longer be sent: its transaction has ended, and the memory of its body may
-// have changed.
+// void reports whether the call must no longer be sent, because its transaction has ended and the memory of its
+// body may have changed.
 func void(c *call) bool { return c.of != nil && c.of.ended }
 
 // An engine is the client without threads. One goroutine at a time uses it.
@@ -376,7 +377,7 @@ func (e *engine) tick() {
 		if e.silent(l) {
 			e.lost(l, errSilent)
 		}
-		if l.conn == nil { // else push removes them
+		if l.conn == nil { // otherwise push removes them
 			l.waiting = slices.DeleteFunc(l.waiting, void)
 		}
 	}

@@ -54,8 +54,8 @@ func (k *getKey) writer() protocol.Transaction {
 
 // forgotten reports whether one of the transactions named in the second round may have written the key although the
 // partition has no such version: the transaction's timestamp is at most floor, up to which the partition may have
-// forgotten a remove of the key, and it is above the first round's version; or equal to it, if that version is a
-// value.
+// forgotten a remove of the key, and it is above that of the first round's version, or equal to it if that version
+// has a value.
 func (k *getKey) forgotten(among []protocol.Transaction, floor Timestamp) bool {
 	return slices.ContainsFunc(among, func(o protocol.Transaction) bool {
 		return o.TS <= floor && (o.TS > k.ts || o.TS == k.ts && k.state == protocol.StateFound)
@@ -69,7 +69,7 @@ type group struct {
 	then *group // the group to request after this one was answered
 }
 
-// halves returns two groups in place of one for which a partition does not have enough memory at once.
+// halves splits a group for which a partition does not have enough memory into two.
 func (g *group) halves() group {
 	half := len(g.keys) / 2
 	return group{g.link, g.keys[:half], &group{g.link, g.keys[half:], g.then}}
@@ -263,8 +263,8 @@ func (t *get) arrived(e *engine) {
 }
 
 // lived reports whether all lives whose memory was Read still had tenure when the last answer of the round came (rule
-// 1). A life that begins after another one has ended answers nothing before the other's tenure has ended, so the
-// other answers are from before that, too.
+// 1). A new life answers nothing before the tenure of the previous life has ended, so the other answers are from
+// before that time, too.
 func (t *get) lived(e *engine) bool {
 	if !slices.ContainsFunc(t.keys, func(k getKey) bool { return k.read }) {
 		return true
@@ -315,8 +315,8 @@ func (t *get) repair(e *engine) bool {
 	return true
 }
 
-// wantSiblings sets want for those keys whose version is older than the version that the transaction which wrote o
-// gave them. The keys and the version's hashes are both in ascending order.
+// wantSiblings sets want for those keys whose version is older than the one that o's transaction wrote. The keys
+// and the version's hashes are both in ascending order.
 func (t *get) wantSiblings(o *getKey) {
 	d := o.meta.Data
 	if o.meta.Kind != protocol.KindHashes {

@@ -24,8 +24,7 @@ type Host interface {
 }
 
 // A LocalClient is a client of a node in the same process, for all goroutines: PutAll and GetAll without messages. It
-// does with function calls what a Client does with messages (RAMP-Fast, or Hybrid or Small as far as its own writes
-// go).
+// does by function calls what a Client with the algorithm Fast does by messages.
 type LocalClient struct {
 	host    Host
 	e       *engine // only for the hash of keys and the partitions

@@ -17,8 +17,8 @@ import (
 //  1. a read is valid if, when it gets its last lock, it has the others on the present connections, and within their
 //     partitions' tenure: otherwise another node may have granted them to other transactions. If it is not valid, it
 //     releases its locks before it locks and reads all keys again. A partition that is about to hand over its reign
-//     grants no tenure, and hands over once nobody has a lock: a read that kept its locks would wait for the tenure,
-//     and the partition for the locks;
+//     grants no tenure, and hands over once no transaction has a lock: a read that kept its locks would wait for the
+//     tenure, and the partition would wait for the locks;
 //  2. PREPARE goes only over the connection that has the locks. If that connection is lost, the outcome is left to
 //     the partitions;
 //  3. a partition reads all locked keys at once, so they have to fit into its memory: otherwise the call ends with
@@ -100,7 +100,7 @@ func (k *locking) step() {
 		}})
 }
 
-// again releases all locks, and starts again a little later.
+// again releases all locks, and restarts the transaction after a pause.
 func (k *locking) again() {
 	k.release()
 	k.e.counts.Retries++

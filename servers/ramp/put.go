@@ -68,7 +68,7 @@ func (e *engine) startPut(pairs []Pair, deadline int64, done func(Timestamp, err
 	return t
 }
 
-// split sorts the pairs by partition and hash. Of pairs with the same key the last one counts.
+// split sorts the pairs by partition and hash. Of pairs with the same key the last one wins.
 func (t *put) split(e *engine, pairs []Pair) error {
 	if len(pairs) == 0 || len(pairs) > protocol.MaxKeys {
 		return fmt.Errorf("%w: %d keys; 1 to %d are possible", ErrTooLarge, len(pairs), protocol.MaxKeys)
@@ -98,7 +98,7 @@ func (t *put) split(e *engine, pairs []Pair) error {
 			if string(pairs[h.at].Key) != string(pairs[list[i+1].at].Key) {
 				return fmt.Errorf("%w: two of the keys have the same hash", ErrTooLarge)
 			}
-			continue // a later pair counts
+			continue // a later pair replaces this one
 		}
 		p := &pairs[h.at]
 		part := protocol.Part{Removed: p.Remove, Key: p.Key, Value: p.Value}
@@ -189,9 +189,9 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 }
 
 const (
-	// quickTries is how often a refused transaction is retried at once. Transactions that write the same keys may get
-	// in before it, a few times at most; or timestamps have run ahead of the partitions' dates, which only time
-	// cures.
+	// quickTries is how often a refused transaction is retried at once. A refusal has two causes: transactions that
+	// write the same keys came first, which happens a few times at most; or timestamps are ahead of the partitions'
+	// dates, which only waiting resolves.
 	quickTries = 16
 	// pauseTime is the pause before each further try.
 	pauseTime = time.Millisecond
@@ -257,7 +257,7 @@ func (t *put) commit(e *engine) {
 
 // refused aborts a transaction that some partition has refused, and retries with a newer timestamp if that may help.
 func (t *put) refused(e *engine) {
-	if t.again { // it may have been committed and forgotten before it was refused
+	if t.again { // the transaction may have been committed and forgotten before this PREPARE was refused
 		t.end(e, ErrUnknownOutcome)
 		return
 	}

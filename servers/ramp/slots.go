@@ -7,9 +7,9 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// slots has the places of keys: hints, which the copy made by a Read proves right or wrong. The hint of a key is at
-// one of slotWays places, by the hash of the key: with a single place, one of seventy of a thousand keys was always
-// read by message, because another key had its place.
+// slots has the places of keys. A place is a hint: the copy made by a Read shows whether it is right. The hash of a
+// key selects slotWays places for its hint. With a single place, one in seventy of a thousand keys was always read
+// by message, because another key had its place.
 type slots []slot
 
 const slotWays = 4

@@ -51,9 +51,9 @@ func (z *zipfian) rank(r *rand.Rand) uint64 {
 	return uint64(z.n * math.Pow(z.eta*u-z.eta+1, z.alpha))
 }
 
-// A scrambled zipfian is what YCSB and go-ycsb draw if a workload says zipfian: a rank among ten thousand million
-// items, whatever the number of records, which a hash maps to a record. So the hottest of 1,000 records has 4 % of
-// the draws, not the 13 % of a zipfian distribution over the records.
+// A scrambled zipfian is the distribution that YCSB and go-ycsb use for a workload called zipfian: for any number
+// of records it draws a rank among ten thousand million items, which a hash maps to a record. So the hottest of
+// 1,000 records has 4 % of the draws, not the 13 % of a zipfian distribution over the records.
 type scrambled struct {
 	records uint64
 	z       *zipfian

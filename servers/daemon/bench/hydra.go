@@ -67,7 +67,7 @@ type workload struct {
 }
 
 // draws is the number of records that are drawn before a workload is measured. Each goroutine goes through them again
-// and again, from a place of its own. Drawing a record by the Zipfian distribution takes a fifth of the time of a GET
+// and again, from a place of its own. To draw a record by the Zipfian distribution takes a fifth of the time of a GET
 // by a Read.
 const draws = 1 << 20
 

@@ -6,8 +6,8 @@
 // With -hydra it measures HydraDB instead, figures 9 to 11 of its paper, and Redis and memcached, which have to be
 // installed.
 //
-// On few processors the number of transactions a second says little, because the processes take turns. So the report
-// has the processor time and the messages of a transaction, too.
+// On few processors the number of transactions a second says little, because the processes share the processors. So
+// the report also has the processor time and the messages of a transaction.
 package main
 
 import (

@@ -66,8 +66,8 @@ func (b *bench) sections() []section {
 		}, "GET+ 2.06, GET* 2.67 at 100 % reads"})
 }
 
-// measured has the medians of a cell's rounds. Ratios are to the base in the same round and row, so that other work
-// on the machine slows both.
+// measured has the medians of a cell's rounds. Ratios are to the base in the same round and row, because other work
+// on the machine then slows both.
 type measured struct{ perSecond, micros, server, messages, reads, ratio, cheaper float64 }
 
 func median(all []result, of func(*result) float64) float64 {

@@ -14,7 +14,7 @@ import (
 )
 
 // backup answers with a backup of a shard's file. Only processes that may use the directory's socket get it. After
-// the first byte an error can only be told by a missing end: the connection is aborted.
+// the first byte an error can only be reported by a missing end: the connection is aborted.
 func (a *admin) backup(w http.ResponseWriter, r *http.Request) {
 	number, err := strconv.ParseUint(r.PathValue("shard"), 10, 32)
 	if err != nil {

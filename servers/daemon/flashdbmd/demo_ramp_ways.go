@@ -141,8 +141,8 @@ func orphan(i int) subject {
 	return s
 }
 
-// values returns the values that transaction number n of a subject writes. Each has the number, so that any mixture
-// is found; a person's values have the city as well.
+// values returns the values that transaction number n of a subject writes. Each value has the number, so that any
+// mixture is found; a person's values have the city as well.
 func (s *subject) values(n int) (list [][]byte) {
 	for i := range s.keys {
 		switch {

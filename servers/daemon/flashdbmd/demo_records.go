@@ -164,7 +164,7 @@ func (d *demo) read(ctx context.Context, seed uint64, keys int, client *hydra.Cl
 		get = func(key []byte) (err error) { value, err = c.get(key, value[:0]); return err }
 	}
 	for time.Now().Before(end) {
-		for range 64 { // the clock is read seldom, because reading it is not what is measured
+		for range 64 { // the clock is read seldom, so that the time to read it does not count
 			n := rnd.IntN(keys)
 			if err := get(keyOf(n)); err != nil {
 				return err
@@ -178,8 +178,8 @@ func (d *demo) read(ctx context.Context, seed uint64, keys int, client *hydra.Cl
 	return nil
 }
 
-// overwrite has writers overwrite records of their own again and again, half of the writers by RESP, and kills the
-// server meanwhile. It returns how many overwrites were acknowledged.
+// overwrite starts writers, half of which use RESP, that repeatedly overwrite their own records, and kills the
+// server while they do. It returns how many overwrites were acknowledged.
 func (d *demo) overwrite(ctx context.Context) (int64, error) {
 	const writers = 16
 	var acknowledged atomic.Int64

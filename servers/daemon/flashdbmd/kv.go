@@ -191,7 +191,7 @@ func (k *kv) command(name string, args []string) (func(context.Context, *hydra.C
 	return k.scan, nil
 }
 
-// told adds the key to an error, and wraps errAbsent into the errors for which the exit code is 1.
+// told adds the key to an error, and makes errors with exit code 1 wrap errAbsent.
 func told(key string, err error) error {
 	switch {
 	case err == nil:

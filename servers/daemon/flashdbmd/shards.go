@@ -57,8 +57,8 @@ func runShards(args []string, env func(string) (string, bool), out io.Writer) er
 	return waitForShards(agreed, add != 0 || drain != "", limit, out)
 }
 
-// waitForShards reports how far the shards of a cluster are. If waits is set, it goes on until nothing moves any
-// more.
+// waitForShards reports how far the shards of a cluster are. If waits is set, it continues until no part moves
+// any more.
 func waitForShards(agreed *etcdmap.Map, waits bool, limit time.Duration, out io.Writer) error {
 	for began, said := time.Now(), ""; ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -13,7 +13,7 @@ var errInterrupted = errors.New("interrupted")
 
 // untilSignal returns a context that ends with SIGINT, SIGTERM, or SIGHUP, which comes when the terminal is closed.
 // A signal that was ignored when the process was started stays ignored, as nohup and the background of a script want
-// it. For SIGTERM the runtime does not tell.
+// it. Go's runtime does not report whether SIGTERM was ignored.
 func untilSignal() (context.Context, context.CancelFunc) {
 	heeded := []os.Signal{syscall.SIGTERM}
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {

@@ -9,7 +9,8 @@ import (
 )
 
 // maxBatch is how many requests of a pipeline or of a command travel together. All values of a batch are in memory at
-// once. With a larger batch, comparing all keys with each other takes longer than the crossings that the batch saves.
+// once. With a larger batch, the comparison of all keys with each other takes longer than the hand-overs to the
+// shards that the batch saves.
 const maxBatch = 128
 
 // An answer says how the result of a request is answered.
@@ -53,8 +54,8 @@ func (c *conn) queue(r hydra.Request, a answer) {
 	}
 }
 
-// has reports whether a key with that hash is among the requests. It does not tell reads from writes: two reads of a
-// key end the batch too if another request writes, which costs only time.
+// has reports whether a key with that hash is among the requests. It does not distinguish reads from writes: two
+// reads of a key also end the batch if another request writes, which only costs time.
 func (b *batch) has(hash uint64) bool {
 	if b.seen[hash>>6%32]>>(hash%64)&1 == 0 {
 		return false

@@ -64,8 +64,9 @@ func (c *conn) serve() {
 		c.runBatch()
 		if err == nil && !c.quit {
 			if c.s.o.Transactions != nil {
-				// A transaction takes so long that other connections become ready meanwhile. After their turn the answers
-				// of all go out one after another, and a client that has several connections is woken once for them.
+				// A transaction takes so long that other connections become ready while it runs. This lets them run
+				// first: the answers of all then go out one after another, and a client that has several connections is
+				// woken once for all of them.
 				runtime.Gosched()
 			}
 			c.out.flush()

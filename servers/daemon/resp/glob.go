@@ -1,8 +1,8 @@
 package resp
 
 // matches compares a string with a pattern of Redis: ? * [a-z] [^a], and \ before a character that stands for itself.
-// The number of its steps is at most the product of the two lengths: a star that fits is never tried again once a
-// later star has been reached.
+// The number of its steps is at most the product of the two lengths: once a later star has been reached, an earlier
+// one is never tried again.
 func matches(pattern, s []byte) bool {
 	star, from := -1, 0 // the last star, and the end of the part that it stands for
 	p, i := 0, 0

@@ -23,8 +23,8 @@ type RampClient interface {
 
 var errNotOfRamp = errors.New("a RAMP table has GET, SET, MGET, MSET, DEL, UNLINK, EXISTS and STRLEN: no expiry, and nothing that depends on the old value")
 
-// rampError returns the error of a HydraDB table that stands for an error of a RAMP table: clients are told of the
-// former.
+// rampError translates an error of a RAMP table into the corresponding error of a HydraDB table, for which
+// storeErrors has the answers.
 func rampError(err error) error {
 	if err == nil {
 		return nil

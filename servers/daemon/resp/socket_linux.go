@@ -24,11 +24,11 @@ func direct(c net.Conn) net.Conn {
 	return s
 }
 
-// A socket is a TCP connection that reads and writes by system calls of which Go's scheduler knows nothing. It calls
-// the scheduler for each system call of a net.Conn, because the call may block; and while some are under way, a
-// thread of the runtime wakes every 20 µs to find those that do. These calls cannot block: Go's sockets are set so,
-// and a call that would have to wait fails, and then net waits, as it does for its own. The deadlines and Close of
-// net.Conn have their effect.
+// A socket is a TCP connection that reads and writes by system calls that bypass Go's scheduler. A net.Conn enters
+// the scheduler for each system call, because the call may block; and while calls are under way, a thread of the
+// runtime wakes every 20 µs to find those that do block. The calls of a socket cannot block, because Go's sockets
+// are non-blocking: a call that would have to wait fails, and package net then waits for the socket, as it does for
+// its own calls. The deadlines and Close of net.Conn work as usual.
 //
 // Invariant: a call moves at most stretch bytes. For that long, neither the garbage collector nor another goroutine
 // gets the processor.

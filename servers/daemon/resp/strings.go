@@ -215,7 +215,8 @@ const (
 )
 
 // update reads a key and changes it as decide says, in one step: if another client has written in between, update
-// begins again. In each such turn some client has made progress. It returns the item that the key had before.
+// begins again. Whenever that happens, some client has made progress. It returns the item that the key had
+// before.
 func (c *conn) update(key []byte, decide func(i *hydra.Item, found bool) change) (old hydra.Item, found bool, err error) {
 	ctx := c.s.ctx
 	for {

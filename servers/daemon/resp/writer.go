@@ -110,7 +110,7 @@ func (w *writer) set(n int) {
 	}
 }
 
-// verbatim answers with a text that is for people.
+// verbatim answers with a text for people to read.
 func (w *writer) verbatim(s string) {
 	if !w.v3 {
 		w.text(s)

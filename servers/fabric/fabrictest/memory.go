@@ -202,7 +202,8 @@ func testKeys(t *testing.T, s *suite) {
 	}, "a key of one's own")
 }
 
-// testTearing: words are whole, whichever end writes them while the other reads.
+// testTearing: words are whole if one end writes them while the other reads, in
+// both directions.
 func testTearing(t *testing.T, s *suite) {
 	o := s.owner(t)
 	c := s.connect(t, o)

@@ -2,8 +2,8 @@
 // under way, in which order they complete, which completions wait to be polled, and which goroutine sleeps until
 // there is one.
 //
-// Everything that was posted completes, whatever happens to the connection. Completions come out of the ledger's own
-// list and not from the hardware, because hardware has been seen to lose completions.
+// Every posted operation completes, even if the connection fails. Completions come out of the ledger's own list and
+// not from the hardware, because hardware has been seen to lose completions.
 package ledger
 
 import (

@@ -19,7 +19,7 @@ type endpoint struct {
 
 	sends, recvs *ledger.Side
 	waiting      *time.Timer // runs while the Send at the head waits for a Recv; else nil
-	waits        int         // the number of timers so far: a timer that was stopped too late recognizes by it that it is outdated
+	waits        int         // the number of timers so far: a timer that was stopped too late compares it with its own number and finds that it is outdated
 	err          error
 	done         chan struct{} // closed once err is set
 }
@@ -142,7 +142,7 @@ func (e *endpoint) carryOut(w *ledger.Work) error {
 	return nil
 }
 
-var _ fabric.Reader = (*endpoint)(nil) // clients look for it, and do without
+var _ fabric.Reader = (*endpoint)(nil) // clients test for this interface, and work without it
 
 // ReadNow implements fabric.Reader.
 func (e *endpoint) ReadNow(dst []byte, k fabric.Key, off uint64) error {

@@ -32,8 +32,8 @@ func NewTable(nonce uint64, random func() uint64) *Table {
 	return &Table{nonce: nonce, random: random, byID: map[uint64]*Region{}}
 }
 
-// Random returns a number that nobody can guess: the runtime's generator is ChaCha8 with a seed from the operating
-// system.
+// Random returns a number that cannot be guessed: the runtime's generator is ChaCha8 with a seed from the
+// operating system.
 func Random() uint64 { return rand.Uint64() }
 
 // A Region is a fabric.Region.

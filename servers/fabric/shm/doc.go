@@ -1,8 +1,9 @@
 // Package shm is a fabric between processes of one Linux machine. Its Reads and Writes are truly one-sided: the
 // initiator maps the owner's memory and copies, and the owner's process makes no call and spends no processor time.
 //
-// A connection is a socket of type SOCK_SEQPACKET at a path of the file system. It carries descriptors of memory,
-// messages, and the news of a process's death: the kernel closes the sockets of a dead process.
+// A connection is a socket of type SOCK_SEQPACKET at a path of the file system. It carries descriptors of memory
+// and messages, and its end shows the death of a process, because the kernel closes the sockets of a dead
+// process.
 //
 //   - A region that peers may reach is a memfd, sealed against changes of its size, so that an access to a mapping
 //     never faults. A peer that names the region's key receives a descriptor, read-only if the peer has no right to

@@ -31,7 +31,8 @@ type endpoint struct {
 	asked        uint64             // ID of the region whose descriptor the operation at the head waits for, 0 for none
 	sent         bool               // the Send at the head has been sent and not answered
 	timer        *time.Timer        // runs while the operation at the head waits for the peer
-	// waits: the number of timers so far: a timer that was stopped too late recognizes by it that it is outdated
+	// waits: the number of timers so far. A timer that was stopped too late compares it with its own number and
+	// finds that it is outdated
 	waits   int
 	arrived []byte // a Send of the peer that has found no Recv; nil for none
 	err     error
@@ -177,7 +178,7 @@ func (e *endpoint) move(v *window, w *ledger.Work, b []byte) error {
 	return nil
 }
 
-var _ fabric.Reader = (*endpoint)(nil) // clients look for it, and do without
+var _ fabric.Reader = (*endpoint)(nil) // clients test for this interface, and work without it
 
 // ReadNow implements fabric.Reader.
 func (e *endpoint) ReadNow(dst []byte, k fabric.Key, off uint64) error {

@@ -28,9 +28,9 @@
 //	         memory, and words of
 //	         Writes that it had begun may be held back until Resume.
 //	Suspend  Stop, and its monotonic clock stands still too, as that of a suspended machine.
-//	Kill     its threads end, and so does everything that came from its domain. Peers may go on reading and writing
+//	Kill its threads end, and so does everything that came from its domain. Peers may continue to read and write
 //	         its memory for up
-//	         to fabric.Timeout, as with a dead process whose end nobody has noticed. Words of its own Writes may arrive late.
+//	         to fabric.Timeout, as with a dead process whose end no peer has noticed. Words of its own Writes may arrive late.
 //	Restart  begins a new incarnation after Kill, with new memory; its threads are registered anew.
 //
 // What may happen between nodes: Cut loses what one node sends to another, in that direction only, until Heal. An

@@ -32,7 +32,7 @@ type op struct {
 	units    []unit
 	region   *regions.Region // the peer's region, once words have moved
 	deadline time.Duration   // true time at which the operation fails
-	freezes  bool            // a stopped initiator pauses it, as when a processor copies; else it goes on, as with a network card
+	freezes  bool            // a stopped initiator pauses it, as when a processor copies; otherwise it continues, as with a network card
 	started  bool            // a Send only: it is on its way to the peer
 	moved    bool            // all words have been moved, or the Send has been delivered
 	bell     bool            // the peer is still to be notified

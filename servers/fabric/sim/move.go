@@ -10,7 +10,7 @@ import (
 type unit struct{ at, n uint64 } // offset in the operation and length, in bytes
 
 // maxUnits bounds the events and the memory of an operation. Protocols have to tolerate units of one word; for 4 MiB,
-// units of 4 KiB in random order suffice.
+// units of 4 KiB in random order are enough.
 const maxUnits = 1024
 
 // cut divides an operation into units, in random order. Their bounds are those of words in the peer's memory, whose

@@ -17,7 +17,7 @@ var limits = fabric.Caps{OneSided: false, MaxInline: 64, MaxSend: 64 << 10}
 // Options say how a domain connects.
 type Options struct {
 	// TLS, unless nil, is used by Dial and Listen: it has this process's certificates and the trusted roots. Versions
-	// below 1.3 are refused whatever it says.
+	// below 1.3 are refused in any case.
 	TLS *tls.Config
 }
 

@@ -97,7 +97,7 @@ type incoming struct {
 func (in *incoming) Hello() []byte { return in.Greeting.Text }
 
 // Accept returns before the peer has connected over the device; operations posted earlier wait for the connection. So
-// a peer that does not connect blocks nobody: its endpoint ends after greeting.Timeout.
+// a peer that does not connect blocks no other peer: its endpoint ends after greeting.Timeout.
 func (in *incoming) Accept(o fabric.EndpointOptions, answer []byte) (fabric.Endpoint, error) {
 	d := in.l.d
 	if err := d.check(o, answer); err != nil {

@@ -2,10 +2,10 @@
 // libfabric's endpoints of type FI_EP_MSG, which are reliable connections of queue pairs. Building it takes the tag
 // verbs, cgo, and libfabric's headers (Debian: libfabric-dev); without the tag the package is empty.
 //
-// Each connection has a TCP connection beside it. On the TCP connection both ends send a greeting, as fabric/greeting
-// says; the accepting end's greeting is followed by the port of its RDMA listener (2 bytes) and a token (8), which
-// the dialling end passes to fi_connect. Later the TCP connection carries one byte for each Notify, and its end ends
-// the endpoint:
+// Each connection has an additional TCP connection. On the TCP connection both ends send a greeting, as
+// fabric/greeting says; the accepting end's greeting is followed by the port of its RDMA listener (2 bytes) and a
+// token (8), which the dialling end passes to fi_connect. Later the TCP connection carries one byte for each Notify,
+// and its end ends the endpoint:
 //
 //   - A kernel closes the sockets of a dead process at once. The queue pair of a dead process merely stops answering.
 //   - A Write with immediate data could carry a Notify, but it takes a receive buffer of the peer as a Send does: a
@@ -28,5 +28,5 @@
 // and counts twice against RLIMIT_MEMLOCK.
 //
 // The device checks keys of 32 bits, and the initiator checks the other fields of a fabric.Key: do not use this
-// provider on a network on which somebody could guess keys.
+// provider on a network with hosts that could guess keys.
 package verbs

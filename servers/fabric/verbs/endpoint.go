@@ -25,7 +25,7 @@ import (
 type endpoint struct {
 	d            *Domain
 	id           uint64
-	conn         *net.TCPConn // beside the device: carries a byte for each Notify, and its end ends the endpoint
+	conn         *net.TCPConn // in addition to the device's connection: carries a byte for each Notify, and its end ends the endpoint
 	raw          syscall.RawConn
 	peer         fabric.Peer
 	sendQ, recvQ *queue
@@ -118,7 +118,8 @@ func (e *endpoint) take(w *fabric.WR) error {
 	return nil
 }
 
-// pass passes on operations that can be. It is called whenever an operation was taken or has completed.
+// pass passes on the operations that can be passed on. It is called whenever an operation was taken or
+// has completed.
 func (e *endpoint) pass() {
 	if e.ep == nil {
 		e.keepInlined()

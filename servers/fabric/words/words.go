@@ -4,7 +4,7 @@
 //
 // The memory is outside the Go heap, which makes plain instructions safe: the compiler turns an aligned access of
 // eight bytes into one instruction on the 64-bit processors for which this package compiles, and the memory holds no
-// Go values that the race detector or the garbage collector would have to know.
+// Go values for the race detector or the garbage collector.
 package words
 
 import (

@@ -13,12 +13,13 @@ import (
 )
 
 // A backup of a node is a directory with which a node can be started: node.json and the files of its shards. A backup
-// of a cluster has all shards, from whichever nodes. The first node of a new cluster that is started with such a
-// directory gives the cluster its seed, its shards and their records.
+// of a cluster has all shards, which may come from different nodes. The first node of a new cluster that is started
+// with such a directory gives the cluster its seed, its shards and their records.
 
 var errMoving = errors.New("machine: keys are being moved from one shard to another, so backups of two shards would not fit together; try again when that is done")
 
-// Backup writes a backup of a shard's file, for RestoreShard, while the shard goes on. It refuses a partial copy.
+// Backup writes a backup of a shard's file, for RestoreShard, while the shard continues to serve. It refuses a
+// partial copy.
 func (n *Node) Backup(ctx context.Context, number uint32, w io.Writer) error {
 	r := n.runner(number)
 	if r == nil {

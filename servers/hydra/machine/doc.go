@@ -14,10 +14,10 @@
 // # Threads
 //
 // A shard's goroutine is locked to a thread. It sweeps as long as there is work and for another 20 µs; then it arms
-// its connections, so that a sender notifies it, and sleeps; while requests wait for the file, at once. A busy shard's
-// goroutine never yields, so it takes one of Go's processors: GOMAXPROCS is raised by one for each shard that gets a
-// connection, or the other goroutines of the process would starve. A shard that is only called from within the process
-// does not need that; with it, a GET of RESP takes 5 % more.
+// its connections, so that a sender notifies it, and sleeps. While requests wait for the file, it does not poll for
+// these 20 µs. A busy shard's goroutine never yields, so it takes one of Go's processors: GOMAXPROCS is raised by one
+// for each shard that gets a connection, or the other goroutines of the process would starve. A shard that is only
+// called from within the process does not need that; with it, a GET of RESP takes 5 % more.
 //
 // Goroutines of the node's process call a shard without messages (hydra.Local). While the shard's thread sleeps, the
 // caller serves the shard itself. A shard without other clients does not poll for 20 µs before it sleeps: its callers

@@ -28,8 +28,8 @@ import (
 //  4. A borrower bounds its work, and wakes the thread for the remainder: more than the given number of sweeps,
 //     requests that the shard does not take at present (quiet time, backlog), and work that is due before the thread
 //     would wake by itself.
-//  5. Close ends the thread, which never releases own again; only then are the shard and its lines closed. So nobody
-//     borrows a shard whose memory is freed.
+//  5. Close ends the thread, which never releases own again; only then are the shard and its lines closed. So no
+//     goroutine borrows a shard whose memory is freed.
 //
 // A borrower that panics ends the process, as the thread does: nothing recovers, and own stays held.
 
@@ -38,7 +38,8 @@ import (
 // them. Larger: one caller may serve others for longer.
 const borrowSweeps = 512
 
-// storeSweeps is the same for a thread of the store: some 0.2 ms, by which it may delay the next sync.
+// storeSweeps is the same for a thread of the store: some 0.2 ms, for which the next sync may be
+// delayed.
 const storeSweeps = 16
 
 var errClosed = errors.New("machine: node is closed")

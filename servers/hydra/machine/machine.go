@@ -78,7 +78,7 @@ type Node struct {
 
 // mapVersion returns the version of the only map that a node without a cluster has in this life. A node in memory has
 // another seed in its next life, and a client that outlives this life accepts the new seed only from a map with a
-// higher version. So the version is the time, in tenths of a second since 2026; 32 bits suffice until 2039.
+// higher version. So the version is the time, in tenths of a second since 2026; 32 bits are enough until 2039.
 func mapVersion() uint32 { return uint32(max(1, time.Since(mapEpoch)/(time.Second/10))) }
 
 var mapEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

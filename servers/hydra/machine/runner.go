@@ -20,15 +20,16 @@ const (
 	spinTime = 20 * time.Microsecond
 	// longSpin replaces spinTime after a sleep that was shorter than longSpin, on a node without a cluster that leaves
 	// a processor to others. Such a sleep costs both sides more than polling would have. Many callers of one client
-	// leave such gaps: while they make GETs by themselves, nobody sends. With 50 callers, half of whose requests were
-	// GETs, one shard and two processors: 640,000 operations a second by 20 µs, 870,000 by 100 or 400 µs. With two
-	// shards on two processors 100 µs costs the callers up to a third of their rate.
+	// leave such gaps: while they make one-sided GETs, no messages are sent. With 50 callers, half of whose requests
+	// were GETs, one shard and two processors: 640,000 operations a second with 20 µs, 870,000 with 100 or 400 µs.
+	// With two shards on two processors 100 µs costs the callers up to a third of their rate.
 	longSpin = 100 * time.Microsecond
-	// shortSpin replaces spinTime on a node without a cluster that has a shard for each processor, or more: who polls
-	// there keeps a client, or the next shard, from its processor. Two shards on two processors, beside 1, 4, 16 and 50
-	// callers, half of whose requests are GETs by message: 63,000, 132,000, 370,000 and 622,000 operations a second
-	// by 5 µs, 47,000, 103,000, 365,000 and 551,000 by 20, and 9 to 32 % less processor time for each; 10 µs are as good,
-	// 2 worse. Clients on other machines are answered later where 5 to 20 µs pass between their requests.
+	// shortSpin replaces spinTime on a node without a cluster that has at least as many shards as processors: a shard
+	// that polls there keeps a client, or another shard, from using the processor. Measured with two shards on two
+	// processors and 1, 4, 16 and 50 callers, half of whose requests are GETs by message: 63,000, 132,000, 370,000 and
+	// 622,000 operations a second with 5 µs; 47,000, 103,000, 365,000 and 551,000 with 20 µs. Each operation takes 9 to
+	// 32 % less processor time with 5 µs. 10 µs are as good, 2 µs worse. Clients on other machines whose requests come 5
+	// to 20 µs apart are answered later.
 	shortSpin = 5 * time.Microsecond
 	// lookEvery is the interval at which a busy shard checks its connections, and publishes its statistics.
 	lookEvery = 50 * time.Millisecond
@@ -120,7 +121,8 @@ func (r *runner) run() {
 			// While requests wait for the file, polling only delays the goroutine that reads or syncs it: the thread has
 			// made it ready, and Go takes it away from a running thread after a pause that lasts 50 µs. A GET of one
 			// client that reads the file takes 0.20 ms instead of 0.27, and 92 µs of processor time instead of 218. A
-			// durable PUT of one client beside ten busy threads takes 0.46 to 0.62 ms instead of 0.92 to 1.83.
+			// durable PUT of one client, while ten other threads are busy, takes 0.46 to 0.62 ms instead of 0.92 to
+			// 1.83.
 			r.sleep(r.idleFor())
 			idle = time.Now()
 			if spin = least; idle.Sub(now) < most {

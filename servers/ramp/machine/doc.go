@@ -16,14 +16,15 @@
 // The holder of a partition's lock serves it: its thread, which polls for messages as long as there is work and for
 // another 20 µs and then sleeps without the lock; a goroutine of the node's process that calls it (Prepare, Commit,
 // Finished, Abort, Get), which serves its own call and does a little of the work that is due by time; or a thread of
-// its store that has news. Work that callers leave to the thread costs a wake-up, and if they keep the lock busy, the
-// lock is handed to a thread that does not run yet: all other callers wait for it.
+// its store that has answers for it. Work that callers leave to the thread costs a wake-up. If callers also keep the
+// lock busy, the lock is handed to the thread before the thread runs, and all other callers wait for that.
 //
-//  1. Nothing that the partition calls takes the lock of another partition: notes go to a mailbox.
+//  1. No function that the partition calls takes the lock of another partition: notes go to a
+//     mailbox.
 //  2. A goroutine that leaves work for the thread (a note, an answer to a connection, a new connection) wakes the
 //     thread afterwards.
 //
-// A node of several (Options.Cluster) has a member of each partition's replicas in place of the partition: see
-// partition.Member, and package membership for what nodes agree on. Goroutines of the node's process cannot call its
-// partitions: they are clients like others.
+// In a cluster (Options.Cluster), a node has a member of each partition's replicas instead of the partition: see
+// partition.Member, and package membership for what the nodes agree on. Goroutines of the node's process cannot call
+// its partitions: they are clients like others.
 package machine

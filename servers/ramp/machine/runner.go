@@ -203,8 +203,9 @@ func (r *runner) sleep(d time.Duration) {
 	r.own.Lock()
 }
 
-// stored is called when the store has something for the partition. If the thread sleeps, the store's thread serves
-// the partition itself, so there is no wake-up between the end of a sync and the answers that waited for it.
+// stored is called when the store has an answer or a newly durable entry for the partition. If the thread sleeps,
+// the store's thread serves the partition itself, so there is no wake-up between the end of a sync and the answers
+// that waited for it.
 func (r *runner) stored() {
 	if !r.started || r.copy != nil || !r.own.TryLock() { // only the thread sends to other nodes
 		r.groups.Wake()
@@ -224,7 +225,7 @@ func (r *runner) stored() {
 func (r *runner) call(do func(p *partition.Partition)) bool {
 	p := r.alone
 	if p == nil {
-		return false // the caller has to ask the primary, by messages
+		return false // the caller has to ask the primary by messages
 	}
 	r.own.Lock()
 	if r.stopped.Load() {

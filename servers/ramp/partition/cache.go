@@ -37,7 +37,7 @@ func (p *Partition) park(run func(), fail func(s protocol.Status)) *parked {
 	return &parked{run: run, fail: fail}
 }
 
-// resume counts one wait off for all requests in the list, and runs those that wait for nothing else.
+// resume ends one wait of each request in the list, and runs the requests that wait for nothing else.
 func (p *Partition) resume(list *[]*parked) {
 	all := *list
 	*list = nil
@@ -107,8 +107,8 @@ func (p *Partition) arrivals() (worked bool) {
 }
 
 // failLarge fails a request that keeps other keys in memory while it waits for a key for which there is no room:
-// several such requests may together need more memory than there is, and none of them could go on. The client then
-// asks for fewer keys at once. failLarge reports whether there was such a request.
+// several such requests may together need more memory than there is, and none of them could continue. The client
+// then asks for fewer keys at once. failLarge reports whether there was such a request.
 func (p *Partition) failLarge() bool {
 	for i := range p.brought {
 		for _, w := range p.active.find(p.brought[i].Hash, p.brought[i].Key).parked {
@@ -137,9 +137,9 @@ func (p *Partition) arrived(f *store.Fetched) bool {
 	return true
 }
 
-// load puts the newest committed version that the file has of a key into a slot, and makes the file drop older ones,
-// which a crash has left there: otherwise one of them would be the newest once this one is dropped. It returns false
-// if there is no room.
+// load puts the newest committed version of a key in the file into a slot, and deletes older ones, which a crash has
+// left in the file: otherwise one of them would become the newest when this one is dropped. It returns false if
+// there is no room.
 func (p *Partition) load(v *store.Version) bool {
 	at, err := p.room(guard.Size(len(v.Key), len(v.Value)))
 	if err != nil {
@@ -188,7 +188,7 @@ func (p *Partition) room(n int) (arena.Place, error) {
 }
 
 // roomBeyond returns a block for a version left from the last life, above the limit of memory if necessary: otherwise
-// a table could not be opened with the memory that it had.
+// a table might not open with the memory limit that it had before.
 func (p *Partition) roomBeyond(n int) (arena.Place, error) {
 	at, err := p.arena.Alloc(n)
 	if errors.Is(err, arena.ErrFull) {

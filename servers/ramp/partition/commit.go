@@ -27,9 +27,9 @@ func (p *Partition) Commit(d protocol.Transaction, done func(protocol.Status)) {
 	}
 }
 
-// Finished is called when all partitions of a transaction have answered its COMMIT, by a client that has sent it to no
-// partition but those of this process. Without files all partitions have the transaction then, and it is forgotten
-// (invariant 6). Otherwise the partitions tell each other when their files have it.
+// Finished is called when all partitions of a transaction have answered its COMMIT. The caller is a client that sends
+// its transactions only to partitions of this process. Without files all partitions have the transaction then, and it
+// is forgotten (invariant 6). Otherwise the partitions tell each other when their files have it.
 func (p *Partition) Finished(d protocol.Transaction) {
 	if t := p.txns[d.TS]; t != nil && t.client == d.Client && t.state == committed && p.o.Store == nil {
 		delete(p.txns, t.ts)
@@ -45,7 +45,7 @@ func (p *Partition) Abort(d protocol.Transaction, done func(protocol.Status)) {
 		done(protocol.StatusUnavailable)
 		return
 	case t == nil && d.TS > p.floor && d.TS.Milli() <= p.time+clockWindow+uint64(refusalTime/1e6):
-		p.refuse(d.TS, d.Client, nil) // a later one is refused by its date for longer than a PREPARE may be under way
+		p.refuse(d.TS, d.Client, nil) // a later timestamp is refused because of its date, for longer than a PREPARE may be under way
 	case t != nil && t.client == d.Client && t.state == prepared:
 		p.abort(t)
 	}
@@ -65,7 +65,7 @@ func (p *Partition) commit(t *txn) {
 }
 
 // settle records the commit in the file, if that is allowed. In sync mode all partitions have synced the PREPARE
-// before any commits. In async mode they have to say so first (invariant 10).
+// before any commits. In async mode they have to report first that they have synced it (invariant 10).
 func (p *Partition) settle(t *txn) {
 	if t.settled != 0 {
 		return
@@ -190,7 +190,8 @@ func (p *Partition) abort(t *txn) {
 	p.resume(&t.parked)
 }
 
-// refuse records that a transaction that is not prepared here never will be.
+// refuse records that a transaction which is not prepared here will never be
+// prepared here.
 func (p *Partition) refuse(ts Timestamp, client uint64, hashes []uint64) *txn {
 	t := &txn{ts: ts, client: client, state: refused, hashes: hashes, since: p.now}
 	p.txns[ts] = t

@@ -18,35 +18,35 @@
 //  3. The newest committed version of a key is the one with the greatest timestamp: a late COMMIT adds a version that
 //     is overtaken already.
 //  4. PREPARE is refused if its timestamp is not above that of the key's newest committed version, or if it is more
-//     than 10 s from the partition's time. Otherwise a write acknowledged later would stay hidden behind a write of a
-//     clock that runs fast. The partition's time is its clock's, which is not set back and not below the timestamps
-//     in the file: timestamps of clients do not move it.
-//  5. A client aborts a transaction only if a partition has refused it. A transaction that has been prepared for a
-//     second is finished by the partitions themselves (termination): they ask each other. If one has committed it,
-//     all commit. If one has not prepared it, that partition refuses its timestamp from then on, logs that, and the
+//     than 10 s from the partition's time. Otherwise a write by a client with a fast clock would hide writes that are
+//     acknowledged later. The partition's time is that of its clock, which is never set back and never below the
+//     timestamps in the file. Timestamps of clients do not move it.
+//  5. A client aborts a transaction only if a partition has refused it. If a transaction has been prepared for a
+//     second, the partitions finish it themselves (termination): they ask each other. If one has committed it, all
+//     commit. If one has not prepared it, that partition refuses its timestamp from then on, logs that, and the
 //     others abort. If all have prepared it, all commit.
-//  6. The outcome of a transaction is remembered as long as anybody may ask: a commit until all of its partitions
-//     have it (with a file: synced), a refusal for 20 s. The timestamps of forgotten refusals and removes are at the
-//     floor or below it, where PREPARE is refused. So is a timestamp that was refused because it is another client's
-//     transaction here, which may be forgotten.
+//  6. The outcome of a transaction is remembered as long as a client or another partition may ask: a commit until
+//     all of its partitions have it (with a file: synced), a refusal for 20 s. The timestamps of forgotten refusals
+//     and removes are at the floor or below it, where PREPARE is refused. The same holds for a timestamp that was
+//     refused because another client's transaction has it at this partition: that transaction may be forgotten, too.
 //  7. A prepared version is never dropped as garbage.
-//  8. An overtaken version is dropped 4 s after it was overtaken. A reader that needs it later is told so, and starts
-//     again.
+//  8. An overtaken version is dropped 4 s after it was overtaken. A reader that needs it later gets StateGone, and
+//     starts again.
 //
 // With a file, one log for each partition:
 //
 //  9. In sync mode PREPARE is answered, and reported to other partitions, once it is synced. The COMMIT need not be
 //     synced: if all partitions have the PREPARE after a crash, they commit.
 //  10. In async mode the file learns of a COMMIT when all partitions have synced the PREPARE. So after the end of the
-//     process no file has a part of a transaction as committed that another file lacks.
+//     process, if any file has a part of a transaction as committed, no other file lacks its part.
 //  11. A transaction that was prepared when the last life ended is finished before its keys are read: the client may
 //     have been told that it was committed.
 //  12. A version that the file has as prepared is not evicted from memory, nor is the version that it overtakes
 //     dropped from the file.
 //  13. The table is a cache of the file. A key that is not in memory is looked up in the file before anything is
-//     decided about it, and everything that concerns the key waits for that. A key is evicted only if the file has
-//     everything that was decided about it, and no request relies on it: a waiting request keeps all of its keys,
-//     and fails if there is no room for them.
+//     decided about it, and all requests for the key wait for the lookup. A key is evicted only if the file has
+//     all decisions about it, and no request relies on it: a waiting request keeps all of its keys, and fails if
+//     there is no room for them.
 //  14. A new life serves nothing until clients no longer rely on Reads of the last life's memory (1.2 s).
 //
 // With replicas on other nodes: see Member.

@@ -84,7 +84,7 @@ func (p *Partition) drop(v *overtakenVersion) {
 		return
 	}
 	p.arena.Retire(x.old[i].place, p.now)
-	if i == 0 { // mostly, as the oldest is the first; a key that is written often has thousands
+	if i == 0 { // the usual case, because the oldest is the first; a key that is written often has thousands
 		x.old = x.old[1:]
 	} else {
 		x.old = slices.Delete(x.old, i, i+1)

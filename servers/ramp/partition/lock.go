@@ -10,8 +10,8 @@ import (
 // Strict two-phase locking with wait-die is the baseline to which the papers compare RAMP: a lock for each key,
 // shared or exclusive, and a queue. A transaction that asks for a lock which a younger one has waits; if an older one
 // has it, the transaction dies, and starts again with its timestamp. So no transaction waits for an older one, and
-// waits never form a cycle; of two transactions with the same timestamp, one counts as older. Locks are in memory and
-// end with the client's connection, because two-phase locking cannot proceed without a live client.
+// waits never form a cycle; of two transactions with the same timestamp, one is treated as the older. Locks are in
+// memory and end with the client's connection, because two-phase locking cannot proceed without a live client.
 
 type lockTable struct{ keys map[string]*lock }
 

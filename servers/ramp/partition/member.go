@@ -16,7 +16,7 @@ type MemberOptions struct {
 	// Options are those of the partition while this member reigns. Durability is Sync or Async, because there always
 	// is a file, possibly in memory. Each reign sets Term and Inherited.
 	Options
-	Mode      replica.Mode // when an entry is committed: Synced exactly with Sync
+	Mode      replica.Mode // when an entry is committed: Synced if and only if Durability is Sync
 	Log       *replica.Log
 	Self      string // the member's name in records
 	MinInSync int    // with fewer members in the set, nothing is prepared
@@ -48,22 +48,22 @@ type MemberOptions struct {
 //     transaction before it shows one of its keys.
 //  3. An answer that depends on no entry, but on the partition's state, is sent within tenure, by the clock as read
 //     after the question: values, the answer to COMMIT, and the answer that a transaction is forgotten because all
-//     partitions have it. A deposed primary that does not know it lacks what was prepared since, and readers do not
-//     see what it commits.
+//     partitions have it. A primary that was deposed without knowing it lacks what was prepared since, and readers
+//     do not see its commits.
 //  4. A new reign serves no PREPARE below a version that it has inherited as prepared: that version may have been
 //     acknowledged.
 //  5. The items of a reign are in memory of its own, which ends with it. Reads of it are valid until its tenure ends,
 //     and no later reign serves before that.
 //  6. Notes go to the known primary of a partition, and may be lost with it. A transaction asks again.
 //  7. In async mode the log gets a COMMIT when all partitions have synced the PREPARE at all their members, and a
-//     member that joins has synced what was durable before. So if all members of all partitions end, no file has a
-//     part of a transaction as committed that another partition has lost.
-//  8. In async mode the end of all members of one partition loses entries on which others depend. That ends the life
-//     of the table: no partition enters the next life before the members of all others have ended, too
+//     member that joins the set has first synced what was durable. So if all members of all partitions end, no
+//     file has a part of a transaction as committed that another partition has lost.
+//  8. In async mode, if all members of one partition end, entries are lost on which other partitions depend. That
+//     ends the life of the table: no partition enters the next life before the members of all others have ended, too
 //     (membership.Table.Together). Notes and answers of another life do not count.
-//  9. A reign serves no connection that was made in an earlier one. The client takes the answers for those of the
-//     reign, and of the life of the table, of which it was told; and what it has sent may have been refused since, by
-//     a primary between the two reigns.
+//  9. A reign serves no connection that was made in an earlier one. The client would take the answers for those of
+//     the reign, and of the life of the table, that the welcome named; and requests that it sent earlier may have
+//     been refused since, by a primary between the two reigns.
 type Member struct {
 	o        MemberOptions
 	standing replica.Standing
@@ -146,7 +146,7 @@ func (m *Member) Step() (worked bool) {
 	return m.guide() || worked
 }
 
-// look reads the clock. If the machine was suspended since the last call, grants from before count no more.
+// look reads the clock. If the machine was suspended since the last call, earlier grants no longer count.
 func (m *Member) look() (mono int64, suspended bool) {
 	now, wall := m.o.Raw()
 	m.now = now
@@ -247,7 +247,7 @@ func (m *Member) Close() error {
 }
 
 // Attach adds a client's connection, between two steps. A reign serves the connections that were made in it
-// (invariant 9). On others, only the map is told.
+// (invariant 9). On other connections it only answers with the map.
 func (m *Member) Attach(c Conn, g Greeting) {
 	if m.p != nil && g.Term == m.p.term {
 		m.p.Attach(c, g)
@@ -350,7 +350,8 @@ var (
 	_ replica.Source = (*source)(nil)
 )
 
-// Yield implements replica.State: a later primary has come before its record did.
+// Yield implements replica.State: a later primary has connected before this
+// member learned of its record.
 func (x *merged) Yield() {
 	if m := (*Member)(x); m.Reign() != nil {
 		m.depose()
@@ -405,7 +406,8 @@ func (x *merged) Forget(seq uint64, terms []replica.Term, _ []byte) error {
 	return nil
 }
 
-// Piece implements replica.State. It skips records that an entry has changed meanwhile.
+// Piece implements replica.State. It skips records that an entry has changed since the
+// copy began.
 func (x *merged) Piece(body []byte) bool {
 	m := (*Member)(x)
 	if m.o.Store.Backlog() > maxBacklog {

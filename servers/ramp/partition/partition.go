@@ -64,8 +64,8 @@ const (
 	// time. Smaller: a busy table wakes its threads for such work a thousand times a second.
 	dueTogether = int64(10 * time.Millisecond)
 	// dueBeside replaces dueTogether while callers within the process do such work with each call. Smaller: the thread
-	// wakes for the little that they leave; each time the scheduler takes its processor away from it, which keeps a
-	// thread of the runtime busy. Larger: calls with very many keys leave more memory to be freed.
+	// wakes for the little work that they leave, and each time the scheduler takes the processor from it, which keeps
+	// a thread of the runtime busy. Larger: calls with very many keys leave more memory to be freed.
 	dueBeside = int64(100 * time.Millisecond)
 	// fullTime is how long a fetched version waits for room before requests for several keys are failed: longer than
 	// evictions wait for the file.
@@ -90,9 +90,9 @@ type Options struct {
 	Store      *store.Store // nil in memory mode
 	Inherited  store.Inherited
 	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970. From then on, the
-	// date is not below least for any partition of the node: a former life had written at that date, so the clock was
-	// set back since. With different dates a transaction of two partitions would be too old for one, or too new for
-	// the other.
+	// date is not below least for any partition of the node: an earlier life wrote at that date, so the clock must
+	// have been set back since. With different dates a transaction of two partitions would be too old for one, or too
+	// new for the other.
 	Clock func(least uint64) (mono int64, wall uint64)
 	Owner func(hash uint64) uint32 // the partition of a hash
 	// Tell sends a note to another partition, which calls Hear with it. The note may be lost, late, or arrive twice.
@@ -190,7 +190,7 @@ func open(o Options, s *seat) (*Partition, error) {
 		p.term, p.seq = st.Term, st.Seq
 		p.complete = st.Seq == 0
 	}
-	if p.term > 1 && s == nil { // a reign begins only when nobody relies on the last one
+	if p.term > 1 && s == nil { // a reign begins only when no client relies on the last one
 		p.quiet = p.now + int64(quietTime)
 	}
 	if err := p.inherit(&o.Inherited); err != nil {
@@ -367,7 +367,7 @@ func (p *Partition) release() (worked bool) {
 type Stats struct {
 	Keys          int    `json:"keys"` // in memory
 	Bytes         int64  `json:"bytes"`
-	Transactions  int    `json:"transactions"` // prepared, or still remembered because somebody may ask
+	Transactions  int    `json:"transactions"` // prepared, or remembered because a client or a partition may still ask
 	Messages      uint64 `json:"messages"`
 	Prepares      uint64 `json:"prepares"`
 	Refusals      uint64 `json:"refusals"`

@@ -18,7 +18,8 @@ const (
 	refused
 )
 
-// A txn is a transaction about which somebody may still ask.
+// A txn is a transaction about which a client or another partition may still
+// ask.
 type txn struct {
 	ts       Timestamp
 	client   uint64

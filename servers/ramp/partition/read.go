@@ -134,8 +134,8 @@ func (p *Partition) content(at arena.Place, v *protocol.Version) {
 	}
 }
 
-// exactly looks up the version with a timestamp, prepared ones included: a reader that asks for it has seen another
-// part of its transaction, so all partitions have prepared it.
+// exactly looks up the version with a timestamp, also among prepared versions: a reader that asks for it has seen
+// another part of its transaction, so all partitions have prepared it.
 func (p *Partition) exactly(x *versions, slot arena.Place, ok bool, latest, ts Timestamp, v *protocol.Version) {
 	switch at, found := p.locate(x, slot, latest, ts); {
 	case found:
@@ -172,9 +172,9 @@ func (p *Partition) locate(x *versions, slot arena.Place, latest, ts Timestamp) 
 
 // newestAmong looks up the newest of the versions that certain transactions wrote. A key has at most one version with
 // a given timestamp: if that is another client's, the transaction in question did not write the key. Each transaction
-// is considered separately: if the newest one has not written the key, an older one may have, and its version may
-// have been dropped. For a key without a slot, only a remove may have been forgotten, up to the timestamp in the
-// answer.
+// is considered separately: even if the newest one did not write the key, an older one may have written it, and its
+// version may have been dropped. For a key without a slot, only a remove may have been forgotten, up to the timestamp
+// in the answer.
 func (p *Partition) newestAmong(x *versions, slot arena.Place, latest Timestamp, among []protocol.Transaction, v *protocol.Version) {
 	best, at, dropped := Timestamp(0), arena.Place(0), Timestamp(0)
 	for i := range among {

@@ -32,7 +32,7 @@ func (s *seat) append(seq, term uint64, changes []store.Change) {
 	}
 }
 
-// committed returns the newest entry that all members have, in the sense of the table's mode.
+// committed returns the newest entry that all members have, as the table's mode defines it.
 func (s *seat) committed() uint64 {
 	s.reign.Advance()
 	return s.reign.Committed()

@@ -48,7 +48,7 @@ func (p *Partition) pursue(t *txn) {
 	}
 	if t.prepared <= p.tellable() {
 		p.question(t)
-	} else if !t.awaits { // what is reported has to be durable
+	} else if !t.awaits { // only durable knowledge may be reported
 		t.awaits = true
 		p.after(t.prepared, func() {
 			if t.awaits = false; p.txns[t.ts] == t && t.state == prepared && !p.outcome(t) {
@@ -99,7 +99,7 @@ func (p *Partition) Hear(n Note) {
 	case t == nil: // committed, and forgotten here because all partitions have it
 		p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, Life: p.life(), State: NoteCommitted, Synced: true, Settled: true})
 		return
-	case t.client != n.Client: // the timestamp is another transaction's here. It has to stay refused when that one is forgotten, too
+	case t.client != n.Client: // another transaction has the timestamp here. The timestamp has to stay refused after that transaction is forgotten
 		if n.Question {
 			if p.floor < n.TS {
 				p.raise(n.TS)

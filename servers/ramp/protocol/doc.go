@@ -1,6 +1,6 @@
 // Package protocol defines the messages between clients and partitions of a RAMP table: the bodies of messages,
-// timestamps, and what an item says of the transaction that wrote it. Package wire transports the messages. The
-// layouts are in servers/docs/wire.md.
+// timestamps, and the part of an item that describes the transaction that wrote it. Package wire transports the
+// messages. The layouts are in servers/docs/wire.md.
 //
 // Every decoder accepts any bytes: invalid ones give an error that wraps ErrMalformed. Decoded slices are parts of
 // the body.

@@ -9,8 +9,8 @@ import (
 // A Get requests versions of keys of one partition.
 type Get struct {
 	// Among selects, for each key without a timestamp of its own, the newest version that one of these transactions
-	// wrote; empty: the newest committed version. Timestamps alone do not suffice: clients may have the same number,
-	// and a version with another transaction's timestamp may be prepared, and aborted later.
+	// wrote; empty: the newest committed version. Timestamps alone are not enough: clients may have the same number,
+	// so a version with the same timestamp may belong to another transaction, which may be aborted later.
 	Among []Transaction
 	Keys  []Wanted
 }

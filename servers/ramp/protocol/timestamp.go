@@ -12,7 +12,7 @@ import (
 //
 //	bits   field
 //	22-63  milliseconds since 1970 of the client's hybrid clock
-//	10-21  a number that the client has drawn, so that others seldom have its timestamps
+//	10-21 a number that the client has drawn, so that other clients seldom have the same timestamps
 //	0-9    count of the transactions of the client within the millisecond
 //
 // 0 stands for no version.
@@ -41,8 +41,8 @@ func (t Timestamp) Count() uint16 { return uint16(t & maxCount) }
 
 func (t Timestamp) String() string { return fmt.Sprintf("%d.%d.%d", t.Milli(), t.Client(), t.Count()) }
 
-// A Clock is the hybrid clock of a client. Its timestamps increase, whatever the wall clock does, until a server says
-// that they are too far off; and none is ever returned twice. One goroutine uses it.
+// A Clock is the hybrid clock of a client. Its timestamps increase even if the wall clock is set back, until a server
+// says that they are too far off; no timestamp is ever returned twice. One goroutine uses it.
 type Clock struct {
 	client uint16
 	milli  uint64
@@ -56,9 +56,9 @@ type Clock struct {
 type span struct{ first, last uint64 }
 
 const (
-	// setBack is by how many milliseconds a clock has to be ahead of a server's clock to be set back. A smaller lead
-	// is corrected by the offset only: the server accepts it, and time catches up. It is also the least gap between
-	// two spans.
+	// setBack is how many milliseconds a clock must be ahead of a server's clock to be set back. A smaller lead is
+	// corrected by the offset only: the server accepts it, and time catches up. It is also the least gap between two
+	// spans.
 	setBack = 1000
 	// maxSpans is the most spans that are remembered. When there are more, the two nearest to each other are joined,
 	// including the gap between them.
