@@ -20,7 +20,7 @@ const (
 	pass        verdict = "pass"
 	miss        verdict = "**miss**"
 	notMeasured verdict = "not measured"
-	onlyShown   verdict = "" // a figure that stands beside a bar
+	onlyShown   verdict = "" // a figure that is printed next to a bar
 )
 
 const ours = "flashdbm"
@@ -184,7 +184,8 @@ func (d *dataset) lesser() judgement {
 	}
 }
 
-// bytes is the bar of bytes written, with the default's figure and both open times beside it.
+// bytes is the bar of bytes written, with the default's figure and both open times next to
+// it.
 func (d *dataset) bytes() []judgement {
 	const name = "bytes written per byte of payload, 5 M random updates"
 	open := func(store string) string {

@@ -15,7 +15,8 @@ type Store interface {
 	Close() error
 }
 
-// counted is a store that tells what it has done; the results keep it for whoever looks for causes.
+// counted is a store that reports what it has done; the results keep these counts, to find causes
+// of differences.
 type counted interface{ Counters() map[string]float64 }
 
 // A Client runs packs of operations. It belongs to one goroutine.

@@ -45,7 +45,7 @@ func init() {
 	})
 }
 
-// pebble-ingest is filled by tables that are written beside it.
+// pebble-ingest is filled by ingesting tables that are written outside of it.
 func init() {
 	ingest := *engines["pebble"]
 	ingest.Name, ingest.Variant = "pebble-ingest", true

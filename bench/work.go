@@ -16,7 +16,7 @@ type work struct {
 	Raw     bool // the raw baseline takes part
 	// Stores restricts who takes part; nil = every store. Variants of ours take part only where they are named.
 	Stores []string
-	Extra  []string // variants that take part beside all stores
+	Extra  []string // variants that take part in addition to all stores
 	// Rows are what the report shows, the metric that it compares first.
 	Rows []row
 	Run  func(c *Cell) error

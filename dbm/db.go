@@ -28,8 +28,8 @@ type DB struct {
 
 // Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length
 // zero is an empty database, and a symlink to an existing file is followed. If the directory of a new file cannot
-// be synced, as on some network file systems, the file is created nevertheless and Events are told: until the
-// system has written the directory, a power cut may lose the file's name, and with it all commits. Errors:
+// be synced, as on some network file systems, the file is created all the same, and Events gets an event: until
+// the system has written the directory, a power cut may lose the file's name, and with it all commits. Errors:
 // ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a read-only open, and errors of the system.
 func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
 

@@ -360,7 +360,7 @@ func allRecords(t *testing.T, db *DB) map[string][]byte {
 }
 
 // TestLoadUndoesNoDelete: what others delete while unsorted records are loaded, so that the database or the keyspace is
-// empty in the end, does not come back with them. Who has dropped the keyspace makes the load lose, also if there is
+// empty in the end, does not come back with them. A drop of the keyspace makes the load conflict, also if there is
 // another one of that name.
 func TestLoadUndoesNoDelete(t *testing.T) {
 	for _, name := range []string{"", "a", "dropped"} {

@@ -40,7 +40,7 @@ type Options struct {
 	// read anything. With a bound, reads return copies, which stay valid. 0 = no bound.
 	MaxSnapshotAge time.Duration
 	TraceSnapshots bool        // remember where transactions begin, for Stats and Events; costs some microseconds a transaction
-	Events         func(Event) // is told what happens; see "Events" above; nil = LogEvents(nil), the default logger of package slog
+	Events         func(Event) // called with each event; see "Events" in the package comment; nil = LogEvents(nil), the default logger of package slog
 }
 
 const (

@@ -25,8 +25,8 @@ const (
 type SalvageOptions struct {
 	Older       bool                    // if the newest page of a record is damaged, recover an older version; each is reported
 	LockTimeout time.Duration           // how long to wait for a process that has the damaged file open for writing; 0 = ErrLocked at once
-	Report      func(Damage)            // is told what is missing, and which records are older versions; may be nil
-	Progress    func(read, total int64) // is told how many bytes of the damaged file have been read; may be nil
+	Report      func(Damage)            // called for each missing part, and each record that is an older version; may be nil
+	Progress    func(read, total int64) // called with the number of bytes of the damaged file that have been read; may be nil
 }
 
 // A Salvaged is the result of Salvage.

@@ -8,7 +8,7 @@
 //
 // All atomics are those of sync/atomic, which the Go memory model makes sequentially consistent: there is one
 // total order of all of them that agrees with the order within each goroutine. The arguments in this package
-// stand beside the code, and rest on that order alone.
+// are next to the code, and rest on that order alone.
 package lockfree
 
 // linePairBytes is the distance that keeps two words from sharing a cache line.

@@ -6,7 +6,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// At the end of the log recovery asks two questions: is the hole damage (vouched), and had a group begun there
+// At the end of the log recovery has two questions: is the hole damage (vouched), and had a group begun there
 // (started)? The third question, what could join the log later, is answered in invalidate.go.
 
 // vouched looks for a page that was written when group g was already durable. If there is one, the hole at g is

@@ -31,7 +31,7 @@ type ImagePlan struct {
 	far     imageLayout // addresses if the tree begins in a segment of its own, counted as if that were segment 1
 	extents imageLayout // addresses of the extents of large values
 
-	features uint64 // features of the file beside those that every image has
+	features uint64 // features of the file in addition to those that every image has
 }
 
 // imageGroup is the group of all pages of an image except those of its checkpoint.

@@ -170,9 +170,9 @@ func (a *admission) unpin(tx *Tx) {
 	tx.slot.Release()
 }
 
-// pin registers the transaction again, at the newest Seq. The table of last writes tells whether its keys were
-// written in between. It cannot tell that for what a serializable transaction has read or a transaction has cleared,
-// so these lose if there was any commit in between.
+// pin registers the transaction again, at the newest Seq. The table of last writes says whether its keys were
+// written in between. The table cannot say that for the reads of a serializable transaction, or for ranges that a
+// transaction has cleared, so such a transaction conflicts if there was any commit in between.
 func (a *admission) pin(tx *Tx) error {
 	defer a.readers.unpinned.leave()
 	if tx.single {
@@ -230,8 +230,8 @@ const (
 )
 
 // relieve is called by a committer that finds more versions in memory than allowed. It waits for the flush in flight,
-// or flushes. What is left then is held by readers. If the oldest reader is older than the flush before, it is asked
-// to end. The next one is asked when readers hold toleratedShare more than now.
+// or flushes. What is left then is held by readers. If the oldest reader is older than the previous flush, it is
+// asked to end. The next one is asked when readers hold toleratedShare more than now.
 func (a *admission) relieve() error {
 	a.step(StepWait)
 	if !a.lockUnlessRelieved() {

@@ -14,34 +14,34 @@ import (
 )
 
 // Asynchronous commits (CommitAsync, WriteOneAsync): the caller admits, resolves and pushes the commit, gets
-// ErrConflict and ErrFull from that, and goes on. In Durable mode one of two goroutines leads if no other committer
-// does: one leads while the other syncs. In other modes the caller completes the commit as it would any other, because
-// that takes no device. A third one, the callback goroutine, calls done when the commit is durable.
+// ErrConflict or ErrFull from these steps, and continues. In Durable mode one of two goroutines leads if no other
+// committer does: one leads while the other syncs. In other modes the caller completes the commit as it would any
+// other, because that takes no device. A third one, the callback goroutine, calls done when the commit is durable.
 //
 // Invariants:
 //
 //  1. If another goroutine completes the commit, its caller touches neither the transaction nor its node after the push,
 //     except that it reads the node's number, which does not change. That is so in Durable mode unless the commit is
 //     heavy.
-//  2. All asynchronous commits share one channel for the token, so that one of the two goroutines takes it, whichever
-//     commit is the newest. Nobody else receives from the channel. There is one token, so room for one signal
-//     suffices.
-//  3. Whoever completes a batch queues its commits for their callbacks, oldest first, while holding the token or before
-//     the next group is queued. So callbacks come in the order of commits. A heavy commit is queued when it has
+//  2. All asynchronous commits share one channel for the token, so that one of the two goroutines takes it for any
+//     commit that is the newest. No other goroutine receives from the channel. There is one token, so the channel
+//     needs room for only one signal.
+//  3. The goroutine that completes a batch queues its commits for their callbacks, oldest first, with the token held or
+//     before the next group is queued. So callbacks come in the order of commits. A heavy commit is queued when it has
 //     ended.
 //  4. The callback goroutine syncs first if a commit is not durable yet: one sync for everything that was completed
 //     before it (see awaitMore).
 //  5. A commit that another goroutine completes counts in readers.active until its callback has returned, and its caller
 //     until it has looked for the token. A commit that its caller completes counts as active during that only. If it
-//     counted as active for longer, it would pass for a commit beside the next one: its keys would have to be entered
-//     for conflicts, and the next one could not reuse its memory. Each commit has a place in readers.places from before
-//     it is active until its callback is called, and readers.calls counts as long as callbacks are called. Close waits
-//     for all of these counts.
+//     counted as active for longer, it would look like a commit concurrent with the next one: its keys would have to be
+//     entered for conflicts, and the next one could not reuse its memory. Each commit has a place in readers.places from
+//     before it is active until its callback is called, and readers.calls counts as long as callbacks are called. Close
+//     waits for all of these counts.
 //  6. After a failure callbacks get the engine's error.
 const (
 	asyncBacklog = 1 << 14 // most asynchronous commits under way: their callbacks have not been called
 
-	commitTime = 2 * time.Microsecond // that a small Buffered commit takes its caller, about
+	commitTime = 2 * time.Microsecond // approximate time that a small Buffered commit takes its caller
 )
 
 // ErrBacklog: see CommitAsync.

@@ -18,10 +18,10 @@ import (
 //
 //   - It ends when no commit has been pushed for returnPatience. Shorter: a committer that runs on another processor
 //     is missed. Longer: the commits that were pushed wait longer for others that do not come.
-//   - It takes no longer than a sync: nobody can gain more than that.
+//   - It takes no longer than a sync, because no more than that can be gained.
 //   - If other goroutines keep the processors busy, a yield returns late, and was the last one.
-//   - If the clock stands still for stillYields yields, nobody waits for it: the clock of a test's bubble moves only
-//     while all goroutines wait, and there the wait beside a commit that wants the token had no end.
+//   - If the clock stands still for stillYields yields, the wait ends: in a synctest bubble the clock moves only
+//     while all goroutines wait, so the wait would not end while another commit wants the token.
 const (
 	returnPatience = 20 * time.Microsecond
 	stillYields    = 1000

@@ -20,16 +20,16 @@ import (
 //
 //  1. The raise stays when the backup ends, and is taken back as any other: what the backup has held can be used only
 //     two checkpoints later.
-//  2. A file of which nothing is given back takes at most as much more as it took when the backup began, because segments written
-//     since then are held by nobody. Beside a backup that is older than thinAfter, space is given back.
+//  2. While nothing is given back, the file grows at most by as much as it took when the backup began, because no reader holds
+//     segments written since then. During a backup that is older than thinAfter, space is given back.
 type backups struct {
 	count atomic.Int32
 	since atomic.Int64 // when the oldest began, or an earlier one that it has met; ns since 1970
 }
 
 // thinAfter is the age of a backup from which on space is given back. Larger: a backup to a slow place holds more of the
-// file for longer. Smaller: more backups make commits wait for the file system. A database of 1 GB takes a backup of
-// 10 s beside writers.
+// file for longer. Smaller: more backups make commits wait for the file system. A backup of a database of 1 GB takes 10
+// s while there are writers.
 const thinAfter = 10 * time.Second
 
 // BeginBackup is called before a transaction for a backup begins, and end when it has ended.

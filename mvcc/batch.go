@@ -48,8 +48,8 @@ import (
 //  6. After an error the store is poisoned: the commits of this batch and of all later ones fail.
 //
 // Why merge comes between log and sync: the leader starts write-back of the group when it has written it (startSync),
-// and the device works while the leader merges earlier batches, shows this one and does the accounts. The sync waits
-// for what is left. A goroutine of its own would cost a switch, which takes longer than most merges.
+// and the device works while the leader merges earlier batches, shows this one and does the accounts. The sync then
+// waits for the rest. A separate goroutine for it would cost a switch, which takes longer than most merges.
 //
 // With many committers the leader passes the token on before the last two steps, and the next batch is made during
 // the sync: see beside_sync.go.

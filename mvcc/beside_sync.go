@@ -36,9 +36,9 @@ import (
 
 const (
 	// besideLeast is the fewest committers that must be active. Fewer gain little, and each group takes whole pages.
-	// Measured by turns on ext4, thousand commits per second and bytes written per commit, one group → two: 8
-	// committers 58 → 51; 16: 99 → 107 (1,150 → 1,415 bytes); 32: 146 → 182 (680 → 750); 64: 212 → 261 (465 → 460);
-	// 200: 317 → 320.
+	// Measured in alternating runs on ext4, thousand commits per second and bytes written per commit, one group →
+	// two: 8 committers 58 → 51; 16: 99 → 107 (1,150 → 1,415 bytes); 32: 146 → 182 (680 → 750); 64: 212 → 261 (465 →
+	// 460); 200: 317 → 320.
 	besideLeast = 20
 	// Syncs must take at least a besideShare-th of the time: with an eighth, no more than an eighth can be gained.
 	besideShare = 8

@@ -277,14 +277,14 @@ func (p *pressure) takeBack() {
 	p.room.rebalance(0)
 }
 
-// reserveWithin finds room for what background work moves to make room. It may exceed the bound, or what makeWay has
-// found the file to take, by no more than is spared for that. The caller holds checkpoints.mu.
+// reserveWithin finds room for the pages that background work moves to make room. It may exceed the bound, or the
+// size that makeWay has found, by no more than is kept free for that. The caller holds checkpoints.mu.
 func (p *pressure) reserveWithin(extra int64) error {
 	return p.reservePast(p.crowd.past, extra)
 }
 
-// reserveAtRest is reserveWithin while nobody commits: what the file exceeds its bound by, as after large deletes or
-// beside readers that hold much, does not count. A turn moves no more than restMoved.
+// reserveAtRest is reserveWithin while nobody commits: the part of the file beyond its bound does not count, as
+// after large deletes or while readers hold much. A turn moves no more than restMoved.
 func (p *pressure) reserveAtRest(extra int64) error {
 	return p.reservePast(max(0, p.store.SpaceStats().FileBytes-p.store.Bound()), extra)
 }

@@ -8,9 +8,10 @@ import (
 	"sync"
 )
 
-// changedKeys has the keys that commits have written since the first backup of this engine. With them an increment
-// tells of the changed records alone. By the pages of the tree it would tell of all the records of each changed leaf,
-// which for small values at random are up to 36 times as much, and it would have to look at all leaves: see since.go.
+// changedKeys has the keys that commits have written since the first backup of this engine. With these keys an
+// increment contains only the changed records. Found by the pages of the tree, it would contain all records of each
+// changed leaf, which for small values changed at random are up to 36 times as many bytes, and all leaves would have
+// to be read: see since.go.
 //
 // A mark is a group of the log, and the position of the first key that a commit after that group has written. Backups
 // make marks.

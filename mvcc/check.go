@@ -21,7 +21,7 @@ const (
 	DamagedSpace                     // no key: counts, names, or the map of the space in the file
 )
 
-// Damage is one thing that CheckAll has found wrong.
+// Damage is one problem that CheckAll has found.
 type Damage struct {
 	Page     logstore.Addr // index of the page of 4,096 bytes in the file; 0 if it is not known or there is none
 	From, To []byte

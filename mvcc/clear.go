@@ -13,12 +13,13 @@ import (
 // A transaction that clears a range deletes the records that it finds there, one by one if they are few, otherwise as
 // described in cut.go. It conflicts as a range:
 //
-//  1. It has read the range. If another commit since its snapshot has put a new record there, it has lost: otherwise
-//     that record would stay, although it was committed before the range was cleared. Records that another commit has
-//     changed or deleted are found as conflicts of keys.
+//  1. It has read the range. If another commit since its snapshot has put a new record there, the transaction gets a
+//     conflict: otherwise that record would stay, although it was committed before the range was cleared. Records
+//     that another commit has changed or deleted are found as conflicts of keys.
 //  2. It has written the range. A transaction that writes a key in the range, or clears part of it, from a snapshot
-//     before this commit, has lost; also for a key that the range did not have and that no write set therefore names.
-//     A serializable transaction that has only read the range loses if what it has read has changed.
+//     before this commit, gets a conflict; also for a key that was not in the range, which therefore is in no write
+//     set of this commit. A serializable transaction that has only read the range loses if what it has read has
+//     changed.
 //
 // For rule 2, commits that have cleared ranges carry them in the commit list. recentlyCleared has them from before
 // applied moves, like the table of last writes, so they are found there when they have left the list: lockfree.List
@@ -142,8 +143,8 @@ type recentlyCleared struct{ list atomic.Pointer[clearedList] }
 // clearedList does not change.
 type clearedList struct {
 	ranges []clearedRange // oldest first
-	// before: Seq of the newest range that was dropped: a transaction with a snapshot below it has lost, whatever it
-	// writes
+	// before: Seq of the newest range that was dropped: a transaction with a snapshot below it gets a conflict, for
+	// any write
 	before uint64
 }
 
@@ -177,8 +178,8 @@ func (r *recentlyCleared) note(nodes []*commitNode, seq uint64) {
 	r.list.Store(l)
 }
 
-// conflict returns the Seq of a commit above the snapshot that has cleared what the transaction writes; 0 if there is
-// none.
+// conflict returns the Seq of a commit above the snapshot that has cleared a range in which the transaction writes; 0
+// if there is none.
 func (r *recentlyCleared) conflict(tx *Tx, snapshot uint64) uint64 {
 	l := r.list.Load()
 	if l == nil {

@@ -164,11 +164,11 @@ func (c *committer) commitAdmitted(tx *Tx, held int64) error {
 
 // awaitOutcome returns when the pushed commit n is completed, by this goroutine as leader or by another one.
 //
-// If another leader drains n and lays down the token before this goroutine takes it, lead reports that n was not in
-// its batch. The signal completed is then in this committer's channel, or will be when its group has been synced. This
+// If another leader drains n and releases the token before this goroutine takes it, lead reports that n was not in its
+// batch. The signal completed is then in this committer's channel, or will be when its group has been synced. This
 // goroutine must receive it: if it stayed there, the next commit with the same channel would take it for its own and
-// return too early, or the token could be handed to a committer that is gone. A signal lead cannot be waiting
-// instead: it is only sent to committers that were not drained.
+// return too early, or the token could be handed to a committer that is gone. A signal lead cannot be waiting instead:
+// it is only sent to committers that were not drained.
 func (c *committer) awaitOutcome(n *commitNode) {
 	wake := n.Value.tx.kept.wake
 	for leads := c.token.tryFor(n); leads || <-wake == lead; leads = false {

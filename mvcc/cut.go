@@ -30,8 +30,8 @@ import (
 // applies the redo in the order of the groups, and cuts where the group comes (see redoTable). At that point the tree
 // has everything older, including what left-behind leaves lack on the device. Only the tree reports deaths of cut
 // values, as for layers, so none is counted twice: the flush that follows is of all dirty pages, redo then starts
-// after the group, and no flush that lists such deaths comes before it. If that flush fails for want of room, the
-// next one is of all (pressure.layered).
+// after the group, and no flush that lists such deaths comes before it. If that flush fails because there is no room,
+// the next one writes all dirty pages (pressure.layered).
 
 // leastCut is the fewest records of a range that is cut, if there is room to delete them one by one. Fewer deletes
 // are in a few leaves, and cost no more than a batch of its own and a flush.

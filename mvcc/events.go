@@ -51,7 +51,7 @@ func (m *maintenance) warnOfStorm(now time.Time, s *storm) {
 
 // Met posts damage that the caller was told of, unless the store has posted it when it read the page. Beside a writer
 // the store cannot post it: what looks like damage there may be a page that was reused, and is read again before
-// anybody is told.
+// the damage is reported.
 func (f *file) Met(err error) {
 	if err == nil || !errors.Is(err, logstore.ErrCorrupt) || errors.Is(err, logstore.ErrFailed) { // which has an event of its own
 		return

@@ -7,19 +7,21 @@ import (
 	"sync"
 )
 
-// feed has the record groups that an engine beside a writer has taken in lately. A caller that asks what has changed
-// since one of them gets the keys that they write. Without it the caller would get all leaves that are in memory,
-// since such an engine makes new versions of those with each flush of the writer and does not know when they changed.
+// feed has the record groups that an engine beside a writer has applied lately. A caller that asks for the changes
+// since one of these groups gets the keys that they write. Without the feed the caller would get all leaves in
+// memory, because such an engine makes new versions of these leaves with each flush of the writer, and does not know
+// when they changed.
 //
 // Invariants:
 //
 //  1. groups has every change after the group from, in the order of the log.
-//  2. A change that is in no record group begins the feed again. A page group has images and no records. A load,
-//     or a row of one, is a flush that leaves no redo, and nothing else shows it, so each such flush begins the feed
-//     again. So do ranges, which are records with unknown keys; a flush of all pages follows them anyway.
+//  2. A change that is in no record group empties the feed, which then begins again. That holds for a page group,
+//     which has images and no records; for a load or a row of one, which can be recognized only as a flush that
+//     leaves no redo, so each such flush counts; and for ranges, whose keys are unknown; a flush of all pages
+//     follows them anyway.
 //  3. The feed holds at most mostFed records. A caller that follows more slowly gets what has changed from the pages.
-//     Until somebody has asked, the feed keeps only groups that are there as redo anyway; with these, an engine that
-//     replaces a lost one can answer what its predecessor was asked.
+//     Until the first request, the feed keeps only groups that are in memory as redo anyway. With these, an engine
+//     that replaces another one can answer requests about the time of its predecessor.
 type feed struct {
 	mu     sync.Mutex
 	asked  bool

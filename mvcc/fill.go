@@ -17,8 +17,8 @@ import (
 // the next batch takes all.
 //
 //   - A commit that is left was never drained, as far as others can see: it is undrained before the batch gets its
-//     Seq. Whoever passes the token on finds it in the list and hands the token to the newest committer there, as if
-//     the commit had been pushed later.
+//     Seq. The goroutine that passes the token on finds it in the list and hands the token to the newest committer
+//     there, as if the commit had been pushed later.
 //   - No commit is left twice: those that are left fit on one page and are the oldest of the next batch, which takes
 //     a page full or everything.
 //   - The leader's own commit is not left, because the leader returns when its batch is completed. It is rarely among

@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// line has the commits that wait for room within the bound, in the order in which they came. Whoever gives pages back
-// or raises the bound calls the first commits, as many as there is room for. A called commit looks for room itself,
-// since a commit that has just come may have taken it; then it stands in front again.
+// line has the commits that wait for room within the bound, in the order in which they came. A goroutine that gives
+// pages back or raises the bound calls the first commits, as many as there is room for. A called commit looks for
+// room itself, since a commit that has just come may have taken it; then it stands in front again.
 //
 // Invariants:
 //
-//  1. No wakeup is lost: a commit joins the line before it looks for room, and whoever makes room looks at the line
-//     after that.
+//  1. No wakeup is lost: a commit joins the line before it looks for room, and a goroutine that makes room looks at
+//     the line after that.
 //  2. No more commits are called than there is room for: the pages of commits that were called and have not looked
 //     yet count as taken.
 //  3. If a called commit leaves without having looked, because its transaction is cancelled, its room is offered to

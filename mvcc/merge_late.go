@@ -12,8 +12,9 @@ import (
 // one merge, when its first flush is due or memory runs out. Later merges take a share of the redo that is written
 // between two flushes of a leaf. Flushes during a load use the tree as the last merge left it: see withBase.
 //
-// 1 M records of 16+100 bytes, 1,000 per transaction, Buffered, old and new by turns on a busy machine: 2.2-2.6 →
-// 0.8-0.9 µs of processor time per record, 450 → 190 MB written, the file at most 0.9-1.1 → 0.87 of its bound.
+// 1 M records of 16+100 bytes, 1,000 per transaction, Buffered, old and new in alternating runs on a busy
+// machine: 2.2-2.6 → 0.8-0.9 µs of processor time per record, 450 → 190 MB written, the file at most 0.9-1.1 →
+// 0.87 of its bound.
 
 // late reports whether the tree may lack as many entries as there is memory for. It is false in a file with a size
 // limit, where room is reserved for what the tree lacks, and while cursors keep the table ordered, which costs them

@@ -11,8 +11,8 @@ import (
 )
 
 // backgroundMerge merges a sealed memtable in a goroutine of its own while commits go on, so that a load uses two
-// processors. A leader begins it before a batch. A later leader, or whoever needs the tree first, takes over its
-// result (finishMerge).
+// processors. A leader begins it before a batch. A later leader, or the first goroutine that needs the tree,
+// takes over its result (finishMerge).
 //
 // Invariants:
 //

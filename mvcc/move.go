@@ -14,7 +14,7 @@ import (
 // A value outside of the leaves, in a run or in a page of redo, is moved by being logged again: in a record group
 // with the redo of a put of the same value. The leaf that refers to it is changed under the same token. So the old
 // place leaves the tree, and dies with the next flush like that of any overwritten value. Which records have runs in
-// a segment is found by going through the tree, once for several segments; a logged value has its key beside it.
+// a segment is found by going through the tree, once for several segments; a logged value is stored with its key.
 //
 // Invariants:
 //

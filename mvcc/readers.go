@@ -23,7 +23,7 @@ type readers struct {
 	calls     atomic.Int32 // calls of Use, and 1 while callbacks of asynchronous commits are called
 	closed    atomic.Bool  // Close was called
 	ending    atomic.Bool  // Close was called, and nobody uses the engine any more
-	expired   atomic.Int64 // when a reader was last asked to end for want of room
+	expired   atomic.Int64 // when a reader was last asked to end because there was no room
 	conflicts atomic.Uint64
 }
 

@@ -74,8 +74,8 @@ func (l *redoLog) redoGroup() *logstore.Group {
 	return l.store.Begin(logstore.RecordGroup)
 }
 
-// keepOpen leaves the group in memory until writeRedo writes it. Whoever begins another group calls that first, by
-// way of g.Held.
+// keepOpen leaves the group in memory until writeRedo writes it. A goroutine that begins another group calls that
+// first, by way of g.Held.
 func (l *redoLog) keepOpen(g *logstore.Group) {
 	l.token.mustBeHeld()
 	if l.open == nil && g.Pages() > 0 {
@@ -168,7 +168,8 @@ func (l *redoLog) syncCommitted() error {
 	return nil
 }
 
-// syncAwaited is syncCommitted for somebody who waits for it, not for the tick.
+// syncAwaited is syncCommitted for a caller that waits for the sync, unlike the
+// tick.
 func (l *redoLog) syncAwaited() error {
 	l.asked.Add(1)
 	return l.syncCommitted()

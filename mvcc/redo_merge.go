@@ -29,10 +29,11 @@ import (
 //   - Nothing is committed before the redo is merged. The redo is not in the table of last writes: nobody conflicts
 //     with it.
 //   - Crash: what was accepted is durable before Open returns. Before the merge ends nothing is logged except pages
-//     that are written early for want of memory, and these do not count without the rest of their flush.
+//     that are written early because memory is short, and these do not count without the rest of their flush.
 //   - An error of the merge poisons the store and is returned to those who wait for the merge. Readers go on.
 //
-// With Options.Manual nothing runs in the background: whoever needs the tree first merges.
+// With Options.Manual nothing runs in the background: the first goroutine that needs the
+// tree merges.
 const (
 	baseSeq = 1
 	redoSeq = baseSeq + 1

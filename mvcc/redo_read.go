@@ -143,5 +143,5 @@ func (rv *recovery) startRedo(r *redoTable) error {
 	if err := rv.tree.mergeAll(); err != nil {
 		return err
 	}
-	return rv.Failed() // what was durable could be read, but whoever opens the engine wants to write
+	return rv.Failed() // durable data could be read, but an engine that cannot write must not open
 }

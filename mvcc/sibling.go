@@ -10,7 +10,7 @@ import (
 // If the engine asks its reader to end, all of them find that.
 type sharedSlot struct {
 	slot  lockfree.Slot
-	users atomic.Int32 // whoever adds a user is one itself
+	users atomic.Int32 // only a user may add another user
 }
 
 func newSharedSlot(slot lockfree.Slot) *sharedSlot {

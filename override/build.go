@@ -12,7 +12,7 @@ import (
 // last part is complete; that has the root, or the inner nodes that lead to the leaves. So after a crash either all
 // of it is there or nothing.
 //
-// Invariants, beside those of Flush:
+// Invariants, in addition to those of Flush:
 //
 //   - The token is held from StartBuild to Finish or Abandon. The base, which is the group that Finish is
 //     given, was written before StartBuild, so the parts follow the base and no other group lies between. The

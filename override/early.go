@@ -12,7 +12,7 @@ import (
 // any of it: the batch's Seq is not published, and recovery ignores the parts until the flush's last part is
 // complete, which is written after the whole batch is applied.
 //
-// Invariants, beside those of Flush:
+// Invariants, in addition to those of Flush:
 //
 //   - The token is held from StartEarly to Seal. The base, which is the group that Seal is given, was written
 //     before StartEarly, so the parts follow the base and no other group lies between.

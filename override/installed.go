@@ -2,8 +2,8 @@ package override
 
 import "flashdbm/logstore"
 
-// installed is the tree that recovery would find without redo, and what recovery needs of the log beside that
-// tree.
+// installed is the tree that recovery would find without redo, and what recovery needs from the log in
+// addition tree.
 type installed struct {
 	*names
 	base        uint64       // group up to which the tree has all commits, except what redo brings

@@ -94,7 +94,7 @@ const (
 	// heldPart is how many remnants and entries one call of Reclaim visits in a pass, plus two for each one that the
 	// call has added, so that a pass ends. Larger: commits wait longer. They wait up to 0.5 ms for 256 that are in no
 	// cache of the processor, and up to 1.9 ms for 1,024. When whole passes were made, they waited 1 to 3.7 ms at the
-	// end of a backup beside which four writers had made 10,000 commits a second each. Smaller: what readers that have
+	// end of a backup during which four writers had made 10,000 commits a second each. Smaller: what readers that have
 	// ended have held stays longer.
 	heldPart = 1 << 8
 	heldPass = 64 // once a reader has ended, a pass begins after at most held/heldPass calls of Reclaim, where held counts remnants and entries

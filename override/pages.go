@@ -84,9 +84,9 @@ func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.listed) * logs
 // MemoryBytes returns the bytes held by versions in memory. Token held.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
 
-// BookBytes returns roughly the bytes of Go heap, beside MemoryBytes, for pages that are dirty or being flushed
-// and for what is in limbo. The sum is doubled, because the garbage collector lets the heap grow to twice what
-// is in use. Token held.
+// BookBytes returns roughly the bytes of Go heap, in addition to MemoryBytes, for pages that are dirty or being
+// flushed and for what is in limbo. The sum is doubled, because the garbage collector lets the heap grow to
+// twice what is in use. Token held.
 func (p *Pages) BookBytes() int64 {
 	dirty := p.dirty.len()
 	if p.flush != nil {

@@ -2,7 +2,8 @@ package override
 
 import "flashdbm/logstore"
 
-// pending is what the next flush has to list, beside the pages that were removed from the tree and are dirty.
+// pending is what the next flush has to list, in addition to the pages that were removed from the tree and
+// are dirty.
 type pending struct {
 	*names
 	retired []retirement // names folded away since the last flush started
@@ -18,7 +19,8 @@ type retirement struct {
 	addr  logstore.Addr
 }
 
-// Dying returns roughly how many pages the next flush will let die, beside those that it replaces. Token held.
+// Dying returns roughly how many pages will die with the next flush, in addition to those that it replaces.
+// Token held.
 func (p *pending) Dying() int64 { return p.doomed }
 
 // nothingPending reports whether no value was dropped and no name folded away since the last flush.

@@ -67,8 +67,8 @@ func TestEntryAt(t *testing.T) {
 	require.Zero(t, (&entry{id: logstore.BornBit | 1}).place())
 }
 
-// A version that comes after a growth is found by who looks from now on. Who holds the bucket array from before finds
-// the version of that time.
+// A version that comes after a growth is found by every lookup that begins afterwards. A reader with the earlier
+// bucket array finds the version of that time.
 func TestTableGrowsWithHeads(t *testing.T) {
 	table := newTable(0)
 	var entries []*entry

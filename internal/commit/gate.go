@@ -14,7 +14,8 @@ type Gate struct {
 	alone  chan struct{} // the right to close the gate; room for one, full while somebody has it
 }
 
-// Closed is a closed gate; the one who has closed it holds it.
+// Closed is a closed gate; it belongs to the goroutine that has closed the
+// gate.
 type Closed struct{ open chan struct{} }
 
 // Longer: transactions that run within one another, and wait for each other at the gate, stand still for longer. Shorter:

@@ -20,7 +20,7 @@ type Record struct {
 	Page  logstore.Addr    // leaf in which it was found; 0: it was found in redo records
 	Redo  [2]logstore.Addr // the first page of the redo record, and the page after its last
 	Group uint64           // group that wrote it, or the leaf, as far as is known
-	Ref   *btree.Ref       // reference to the value; nil: the value is beside the key
+	Ref   *btree.Ref       // reference to the value; nil: the value is in Value or Large
 }
 
 // Scope says what a Missing is about.
@@ -48,8 +48,8 @@ type Missing struct {
 // Options say how to salvage.
 type Options struct {
 	Older    bool               // also emit older versions of records whose newest leaf is damaged
-	Missing  func(Missing)      // is told what is missing; may be nil
-	Progress func(bytes int64)  // is told how many bytes of the file were read since the last call; may be nil
+	Missing  func(Missing)      // called for each missing part; may be nil
+	Progress func(bytes int64)  // called with the number of bytes of the file read since the last call; may be nil
 	Emit     func(Record) error // gets each record; an error ends the salvage. nil: records are only verified and counted
 }
 

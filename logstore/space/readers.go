@@ -22,10 +22,10 @@ import (
 // written. A birth and a death per page would tell no more about segments that are wholly older or wholly newer,
 // and take 16 bytes a page.
 //
-// Measured with 25,000 records of 1,000 bytes, overwritten 400,000 times beside ten readers that began one after
-// the other: 629 segments were held. In 69 of them no reader saw a page; these were held only for names in the
-// table. None was held because its lifetime was too wide. Of the pages of the others 74 % were seen, which is what
-// all snapshots together show; the rest had been redo, or had died before a reader began.
+// Measured with 25,000 records of 1,000 bytes, overwritten 400,000 times while there were ten readers that began
+// one after the other: 629 segments were held. In 69 of them no reader saw a page; these were held only for names
+// in the table. None was held because its lifetime was too wide. Of the pages of the others 74 % were seen, which
+// is what all snapshots together show; the rest had been redo, or had died before a reader began.
 //
 // Invariants:
 //

@@ -24,9 +24,9 @@ func (sp *Map) SetPages(pages uint64) {
 const maxUnmapped = 1 << 17
 
 // Adopt takes in the segments that the file has after the last one in the map, and returns the number of the first
-// of them. No checkpoint has vouched for their content; the scan and the caller find what the log after the
-// checkpoint put there. Segments that the map calls absent may be punched, and stay absent unless the log has
-// entered them since. If the file is longer than maxUnmapped allows, the rest does not count.
+// of them. No checkpoint says what they contain; the scan and the caller find what the log after the checkpoint
+// put there. Segments that the map calls absent may be punched, and stay absent unless the log has entered them
+// since. If the file is longer than maxUnmapped allows, the rest does not count.
 func (sp *Map) Adopt() (first uint32) {
 	first = uint32(len(sp.segments))
 	for first > 0 && sp.segments[first-1].state == segmentAbsent {

@@ -5,14 +5,14 @@ import (
 	"os"
 )
 
-// outStep is how many bytes InSteps hands to the device at a time. More: a sync of another file waits for longer. Less:
-// more calls.
+// outStep is how many bytes InSteps hands to the device at a time. Larger: a sync of another file waits longer.
+// Smaller: more calls.
 const outStep = 256 << 10
 
-// InSteps returns a writer that writes to f from its present position on, and lets the device take what was written in
-// steps, each of which it waits for. A large file that is only synced at its end gives the device all of it at once, and
-// syncs of other files on the same device wait for that: p99.9 of commits beside backups that were synced so was 2.0 to
-// 3.2 times that without backups. If f is no regular file, InSteps returns f.
+// InSteps returns a writer that writes to f from its present position on. It gives the written bytes to the device in
+// steps, and waits for each step. A large file that is only synced at its end gives the device all of it at once, and
+// syncs of other files on the same device wait for that: while backups were synced in that way, p99.9 of commits was 2.0
+// to 3.2 times that without backups. If f is no regular file, InSteps returns f.
 //
 // A step that fails is an error of Write: the system may not report it again at the next sync.
 func InSteps(f *os.File) io.Writer {

@@ -7,8 +7,8 @@
 //	metrics.Watch(db)
 //	prometheus.MustRegister(metrics)
 //
-// The names of all metrics begin with flashdbm_, and each has the label database. dashboard.json beside this file is a dashboard for Grafana
-// over them, alerts.yml an example of rules.
+// The names of all metrics begin with flashdbm_, and each has the label database. dashboard.json in this directory is a dashboard
+// for Grafana over them, alerts.yml an example of rules.
 package dbmprom
 
 import (

@@ -254,7 +254,8 @@ const (
 	nameTwoStages = "pipelined, Write"
 )
 
-// A figure is measured with all its rivals by turns, one workload after the other.
+// A figure is measured with all its rivals in alternation, one workload after the
+// other.
 type figure struct {
 	name, file, what, paper string
 	rivals                  []string

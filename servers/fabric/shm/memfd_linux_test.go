@@ -17,7 +17,8 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// TestCloseClears: who has mapped a region reads zeros once it is closed, and nothing that is allocated later.
+// TestCloseClears: a peer that has mapped a region reads zeros once it is closed, and nothing that is
+// allocated later.
 func TestCloseClears(t *testing.T) {
 	d, err := Open()
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 	"flashdbm/servers/fabric/fabrictest"
 )
 
-// The suite has many goroutines, a World has one. This lets them in one at a time; who has to wait runs the World meanwhile, whose time is
-// kept to the real one: else it would be over before the other end has its turn.
+// The suite has many goroutines, a World has one. This lets them in one at a time; a goroutine that has to wait runs the World
+// meanwhile, whose time is kept to the real one: else it would be over before the other end has its turn.
 type world struct {
 	mu    sync.Mutex
 	w     *World
