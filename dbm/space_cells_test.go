@@ -25,6 +25,7 @@ import (
 var (
 	spaceLive  = flag.String("space.live", "10,50,200,2000", "live sizes of TestSpaceCells at full size, in MB")
 	spaceCells = flag.String("space.cells", "", "part of the names of the cells of TestSpaceCells to run; all if empty")
+	spaceLimit = flag.Int64("space.limit", 0, "MemoryLimit of TestSpaceCells in MiB, with a RedoLimit of a quarter of that: smaller ones make a small file like a large one")
 	spaceTurns = flag.Float64("space.turns", 6, "times the live bytes that each cell of TestSpaceCells writes behind the load")
 )
 
@@ -84,6 +85,7 @@ func (l cellLook) String() string {
 func (c *cellRun) watch(stop chan struct{}) {
 	tick := time.NewTicker(500 * time.Microsecond)
 	defer tick.Stop()
+	var told time.Time
 	for at := uint64(0); ; {
 		select {
 		case <-stop:
@@ -98,6 +100,12 @@ func (c *cellRun) watch(stop chan struct{}) {
 		l := cellLook{live: c.live.Load(), blocks: c.r.blocks()}
 		l.over = float64(l.blocks) / float64(spaceFactor*l.live+spaceExtra)
 		phase := *c.phase.Load()
+		if *spaceTrace && time.Since(told) > time.Second/2 {
+			told = time.Now()
+			s, _ := c.r.db.engine.Stats()
+			fmt.Printf("%v %s checkpoint %d: %3.0f, %d MB for %d; pages %d MiB, cleaned %d, redo %d, dirty %d, %s\n", told.Format("05.0"), phase, n, l.over*100, l.blocks/1e6, l.live/1e6,
+				s.Log.Pages>>8, s.Cleaned>>8, s.RedoBytes>>20, s.DirtyPages>>8, inMiB(c.r.db.engine.Account()))
+		}
 		c.mu.Lock()
 		if l.over > c.worst[phase].over {
 			s, _ := c.r.db.engine.Stats()
@@ -161,7 +169,7 @@ func spread(i, n int) int { return int(uint64(i) * 0x9E3779B1 % uint64(n)) }
 // run loads, writes and waits. at examines the size of the file.
 func (cell spaceCell) run(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
-	db, err := openUnsynced(path, nil)
+	db, err := openUnsynced(path, &Options{MemoryLimit: *spaceLimit << 20, RedoLimit: *spaceLimit << 18})
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	n := int(cell.live) / cell.record / cell.writers * cell.writers
