@@ -230,7 +230,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 			return err
 		}
 		// For the flush of the next part.
-		if _, err := m.flusher.drain((*override.Batch).FoldOthers, m.pressure.reserveMore); err != nil {
+		if err := m.flusher.unpin(); err != nil {
 			return err
 		}
 	}

@@ -88,6 +88,33 @@ func (fl *flusher) drain(fold folding, reserve func(extra int64) error) (any boo
 	return folded > 0, err
 }
 
+// unpin folds the parents of pages whose names keep segments without live pages from reuse. Parents with families are
+// folded too if that makes the next flush write little for what it frees; otherwise they wait for their parts. While
+// records are put in random order nearly all parents have families: in a file of 300 MB, loaded with little memory, 50
+// of them kept 60 MiB from reuse, and rounds that make room gained nothing.
+func (fl *flusher) unpin() (err error) {
+	defer fl.protect(&err)
+	plan, err := fl.drainPlan()
+	if err != nil {
+		return err
+	}
+	fold := (*override.Batch).FoldClean
+	if err := fl.tree.withTree(func() error {
+		if fl.pages.FamilyPages(plan)*unpinGain <= fl.store.Account().Named {
+			fold = func(b *override.Batch, parent logstore.PageID) (int, error) {
+				return b.FoldFamily(parent, fl.store.Pinned)
+			}
+		}
+		return fl.Failed()
+	}); err != nil {
+		return err
+	}
+	return fl.eachParent(plan, fold, fl.pressure.reserveMore)
+}
+
+// unpinGain: families are written if what the names keep is at least 4 times as much.
+const unpinGain = 4
+
 // drainPlan lists the parents of pages whose names keep segments without live pages from reuse.
 func (fl *flusher) drainPlan() ([]logstore.PageID, error) {
 	plan, err := fl.readers.planFolds(func(s *override.Snapshot) ([]logstore.PageID, error) { return s.DrainPlan(fl.store.Pinned) })

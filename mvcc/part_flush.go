@@ -400,9 +400,5 @@ func (fl *flusher) unname() (err error) {
 		return nil
 	}
 	fl.unnamed = written
-	plan, err := fl.drainPlan()
-	if err != nil {
-		return err
-	}
-	return fl.eachParent(plan, (*override.Batch).FoldClean, fl.pressure.reserveMore)
+	return fl.unpin()
 }

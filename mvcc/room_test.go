@@ -1,7 +1,9 @@
 package mvcc
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +11,74 @@ import (
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
+
+// named returns an engine in which leaves have moved, those of the keys in a range, and keep the places that they had as their
+// names, so that these names keep segments from reuse; and a function that splits every so many leaves.
+func named(t *testing.T, from, to int) (e *Engine, split func(every int)) {
+	const keys = 30_000
+	opts := tiny(Durable)
+	opts.Manual, opts.KeepInline, opts.MemoryLimit = true, true, 256<<20
+	e = newEngine(t, opts)
+	put := func(from, to, step, size, each int) {
+		require.NoError(t, update(e, TxOptions{}, func(tx *Tx) (err error) {
+			for i := from; i < to && err == nil; i += step {
+				for j := range each {
+					err = errors.Join(err, tx.Put(fmt.Appendf(nil, "key-%05d%s", i, strings.Repeat("+", j)), make([]byte, size)))
+				}
+			}
+			return err
+		}))
+	}
+	put(0, keys, 1, 300, 1)
+	for range 2 { // the second one folds away the names of new leaves
+		require.NoError(t, e.Checkpoint())
+	}
+	put(from, to, 5, 301, 1)
+	e.checkpoints.mu.Lock()
+	require.NoError(t, e.flusher.flush())
+	e.checkpoints.mu.Unlock()
+	return e, func(every int) { put(0, keys, every*13, 301, 9) }
+}
+
+// TestNamesOfFamilies: parents of pages whose names keep segments from reuse are folded though they have families,
+// unless the families are many for what that frees. While records are put in random order nearly all parents have
+// families, and names kept a tenth of a file for want of a hundredth as much of writing.
+func TestNamesOfFamilies(t *testing.T) {
+	inTurn(t)
+	for _, c := range []struct {
+		name     string
+		from, to int
+		folds    bool
+	}{{"few", 0, 30_000, true}, {"many", 15_000, 15_260, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			e, split := named(t, c.from, c.to)
+			split(50)
+			families := func() (n int64) {
+				require.NoError(t, e.tree.withMerged(func() error {
+					n = e.pages.GrownPages()
+					return nil
+				}))
+				return n
+			}
+			before, kept := families(), e.store.Account().Named
+			e.checkpoints.mu.Lock()
+			defer e.checkpoints.mu.Unlock()
+			require.NoError(t, e.flusher.unpin())
+			after := families()
+			require.NoError(t, e.flusher.flush())
+			left := e.store.Account().Named
+			t.Logf("%d pages in families, then %d; names keep %d pages, then %d", before, after, kept, left)
+			require.Positive(t, before)
+			require.Positive(t, kept)
+			if c.folds {
+				require.Zero(t, after)
+				require.Less(t, left, kept/8)
+			} else {
+				require.Equal(t, before, after)
+			}
+		})
+	}
+}
 
 // TestDrainAsFarAsItGoes: parents are folded one by one if there is no room for more at a time. If there is no room
 // for any, drain does not report progress.

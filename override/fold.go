@@ -49,13 +49,25 @@ func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, func(*entry) bool { return false })
 }
 
-// FoldOthers is Fold, except that it does nothing to a node with a family and renames no child with a family: either
-// would make the next flush write the whole family.
-func (b *Batch) FoldOthers(parent logstore.PageID) (int, error) {
-	if e := b.p.table.find(parent); e != nil && e.family != nil {
-		return 0, nil
+// FoldFamily is FoldClean, except that it folds a node with a family too, and renames dirty children with addresses for
+// names for which want is true. The next flush has to write these children and the family. A child in the family of
+// another node keeps its name: otherwise folding a node above parents of split leaves would make the next flush write
+// all families below it.
+func (b *Batch) FoldFamily(parent logstore.PageID, want func(name logstore.Addr) bool) (int, error) {
+	own := b.p.table.find(parent)
+	return b.fold(parent, true, func(e *entry) bool {
+		return e.link.pinning() && (e.family == nil || e.family.parent == own) && want(e.id)
+	})
+}
+
+// FamilyPages returns how many pages the families of the given nodes have. Token held.
+func (p *Pages) FamilyPages(parents []logstore.PageID) (pages int64) {
+	for _, id := range parents {
+		if e := p.table.find(id); e != nil && e.family != nil && e.family.parent == e {
+			pages += int64(len(e.family.pages))
+		}
 	}
-	return b.FoldAlone(parent)
+	return pages
 }
 
 // FoldAlone is Fold, except that it renames no child that has a family: the child and its family may be left

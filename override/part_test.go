@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"flashdbm/internal/btree"
+	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 
 	"github.com/stretchr/testify/require"
@@ -61,9 +62,9 @@ func TestPartsHaveWholeFamilies(t *testing.T) {
 	s.must(s.settle())
 }
 
-// TestFoldOthersLeavesFamilies: what drains names between parts writes no family. If it renamed a parent with a family
-// because of the node above it, the next part would write all families below that node, a good part of the tree.
-func TestFoldOthersLeavesFamilies(t *testing.T) {
+// TestFoldFamily: a parent with a family is folded and its family written, and only what is wanted is renamed. The
+// families below a node that is folded stay: if they were written too, that would be a good part of the tree.
+func TestFoldFamily(t *testing.T) {
 	s := growing(t)
 	for k := 1; k < 200; k += 2 { // until the root is above parents
 		s.put(k)
@@ -73,39 +74,61 @@ func TestFoldOthersLeavesFamilies(t *testing.T) {
 		s.foldAll()
 		s.flushAll()
 	}
-	pinning := func() (n int) {
+	count := func(is func(e *entry) bool) (n int) {
 		for _, e := range s.p.dirty.pages {
-			if f := e.family; f != nil && f.parent == e && e.link.pinning() {
+			if is(e) {
 				n++
 			}
 		}
 		return n
 	}
-	for k := 201; k < 400 && pinning() == 0; k += 2 {
-		if s.put(k); pinning() == 0 {
+	heads := func() int {
+		return count(func(e *entry) bool { return e.family != nil && e.family.parent == e && e.link.pinning() })
+	}
+	for k := 201; k < 400 && heads() == 0; k += 2 {
+		if s.put(k); heads() == 0 {
 			s.flushAll()
 		}
 	}
 	grown := s.p.dirty.grown
 	require.Positive(t, grown, "no leaf was split below a parent that was not")
-	var inner []btree.PageID
+	var upper, parents []btree.PageID
 	s.must(s.walk(s.p.At(s.appliedSeq.Load()), func(id btree.PageID, n btree.Node) error {
-		if n.Level() > 0 {
-			inner = append(inner, id)
+		switch {
+		case n.Level() > 1:
+			upper = append(upper, id)
+		case n.Level() == 1:
+			parents = append(parents, id)
 		}
 		return nil
 	}))
-	s.must(s.batch(func(b *Batch) error {
-		for _, id := range inner {
-			if _, err := b.FoldOthers(id); err != nil {
-				return err
+	require.EqualValues(t, grown, s.p.FamilyPages(parents))
+	require.Zero(t, s.p.FamilyPages(upper))
+	fold := func(ids []btree.PageID, want bool) {
+		s.must(s.batch(func(b *Batch) error {
+			for _, id := range ids {
+				if _, err := b.FoldFamily(id, func(logstore.Addr) bool { return want }); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}))
+			return nil
+		}))
+		s.must(s.verifyNewest())
+	}
+	fold(upper, true)
 	require.Equal(t, grown, s.p.dirty.grown)
-	require.Positive(t, pinning())
-	s.must(s.verifyNewest())
+	require.Positive(t, heads())
+	pinning := func() int {
+		return count(func(e *entry) bool { return e.link.pinning() && e.newest().node.IsLeaf() })
+	}
+	before := pinning()
+	require.Positive(t, before)
+	fold(parents, false) // nothing to fold
+	require.Equal(t, before, pinning())
+	require.Equal(t, grown, s.p.dirty.grown)
+	fold(parents, true)
+	require.Zero(t, pinning())
+	require.Zero(t, s.p.dirty.grown)
 	s.flushPart()
 	s.crash(vfs.KeepNone)
 	s.must(s.settle())
