@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/zeebo/xxh3"
@@ -39,10 +38,10 @@ func (r *ring) peek() (term uint64, body []byte, ok bool) {
 			r.pos += rest
 			continue
 		}
-		if fromLE(words.Load(r.mem, int(at)+8)) != r.next {
+		if words.LoadLE(r.mem, int(at)+8) != r.next {
 			return 0, nil, false
 		}
-		size := uint32(fromLE(words.Load(r.mem, int(at))))
+		size := uint32(words.LoadLE(r.mem, int(at)))
 		n := uint64(minFrame)
 		if size != skipSize {
 			if uint64(size) > lap {
@@ -73,10 +72,3 @@ func (r *ring) peek() (term uint64, body []byte, ok bool) {
 
 // advance consumes the entry that peek has found.
 func (r *ring) advance() { r.pos, r.next = r.end, r.next+1 }
-
-// fromLE returns the little-endian number in a word's bytes.
-func fromLE(w uint64) uint64 {
-	var b [8]byte
-	binary.NativeEndian.PutUint64(b[:], w)
-	return le.Uint64(b[:])
-}

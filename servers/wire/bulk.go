@@ -92,7 +92,7 @@ func (b *bulk) begin(c *link, n int) ([]byte, error) {
 	units := (n + unit - 1) / unit
 	first := b.find(units)
 	if first < 0 && c.sends == nil {
-		b.release(c, fromLE(words.Load(c.land.Bytes(), RingSize+wordLanded)))
+		b.release(c, words.LoadLE(c.land.Bytes(), RingSize+wordLanded))
 		first = b.find(units)
 	}
 	if first < 0 {

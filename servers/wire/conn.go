@@ -160,7 +160,7 @@ func (c *link) beginFrame(n int) []byte {
 	if b := c.out.begin(n); b != nil {
 		return b
 	}
-	c.takeCredit(uint32(fromLE(words.Load(c.land.Bytes(), RingSize+wordCredit))))
+	c.takeCredit(uint32(words.LoadLE(c.land.Bytes(), RingSize+wordCredit)))
 	return c.out.begin(n)
 }
 
@@ -314,7 +314,7 @@ func (c *link) framesDone() {
 // ring notifies the peer if its armed number is one that this end has not notified (invariant 4). All of this end's
 // completed messages are in the peer's memory by now.
 func (c *link) ring() {
-	armed := fromLE(words.Load(c.land.Bytes(), RingSize+wordArmed))
+	armed := words.LoadLE(c.land.Bytes(), RingSize+wordArmed)
 	if armed == c.answered && !c.bellAgain {
 		return
 	}
@@ -369,7 +369,7 @@ func (c *link) takeFrame() (Message, bool) {
 // isArmed reports whether the peer has a number from this end that it has not used. A peer that is about to use
 // the number will notify this end.
 func (c *link) isArmed() bool {
-	return c.sends != nil || fromLE(words.Load(c.land.Bytes(), RingSize+wordBell)) != c.armed
+	return c.sends != nil || words.LoadLE(c.land.Bytes(), RingSize+wordBell) != c.armed
 }
 
 // arrived reports whether Receive may have something to return.

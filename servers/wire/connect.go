@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"flashdbm/servers/fabric"
@@ -52,6 +53,23 @@ func (g *greeting) parse(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: a ring of %d bytes", ErrProtocol, g.key.Len)
 	}
 	return b[greetingSize:], nil
+}
+
+// AcceptAll answers the incoming connections of a listener until it is closed or the context ends. greet accepts a
+// connection, or refuses it, or returns an error to refuse it with.
+func AcceptAll(ctx context.Context, l fabric.Listener, greet func(fabric.Incoming) error) {
+	for {
+		in, err := l.Accept(ctx)
+		if ctx.Err() != nil || errors.Is(err, fabric.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // concerns only that connection
+		}
+		if err := greet(in); err != nil {
+			in.Reject(err.Error())
+		}
+	}
 }
 
 // Hello returns the caller's part of the hello of an incoming connection.

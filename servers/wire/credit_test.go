@@ -53,7 +53,7 @@ func TestPeerThatReceivesNothing(t *testing.T) {
 // nothing else happens at the receiver.
 func TestCreditToldAgain(t *testing.T) {
 	p := newPair(t, 6, CarrierRing)
-	told := func() uint64 { return fromLE(words.Load(p.c[0].land.Bytes(), RingSize+wordCredit)) }
+	told := func() uint64 { return words.LoadLE(p.c[0].land.Bytes(), RingSize+wordCredit) }
 	runFabric := func() {
 		for range 5000 {
 			p.f.step()

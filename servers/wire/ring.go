@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"encoding/binary"
-
-	"flashdbm/servers/fabric/words"
-)
+import "flashdbm/servers/fabric/words"
 
 // Positions in a ring count bytes from the connection's beginning and never wrap; the place is the position modulo
 // RingSize. A frame lies within one lap. If fewer than minFrame bytes are left of a lap, the next frame begins the
@@ -87,7 +83,7 @@ func (r *receiver) arrived() bool {
 	if RingSize-at < minFrame {
 		at = 0
 	}
-	return fromLE(words.Load(r.ring, int(at)+8)) == r.number
+	return words.LoadLE(r.ring, int(at)+8) == r.number
 }
 
 // take returns the next frame if it is there, copied to scratch, which has maxFrame bytes. suspect is true if the
@@ -99,10 +95,10 @@ func (r *receiver) take(scratch []byte) (m Message, credit uint32, ok, suspect b
 		if rem := RingSize - at; rem < minFrame {
 			at, skipped = 0, rem
 		}
-		if fromLE(words.Load(r.ring, int(at)+8)) != r.number {
+		if words.LoadLE(r.ring, int(at)+8) != r.number {
 			return m, 0, false, false
 		}
-		size := uint64(uint32(fromLE(words.Load(r.ring, int(at)))))
+		size := uint64(uint32(words.LoadLE(r.ring, int(at))))
 		if size > MaxInline {
 			return m, 0, false, true
 		}
@@ -124,11 +120,4 @@ func (r *receiver) take(scratch []byte) (m Message, credit uint32, ok, suspect b
 		}
 		r.tail += RingSize - (at + n)
 	}
-}
-
-// fromLE returns the little-endian number in a word's bytes.
-func fromLE(w uint64) uint64 {
-	var b [8]byte
-	binary.NativeEndian.PutUint64(b[:], w)
-	return le.Uint64(b[:])
 }

@@ -167,17 +167,7 @@ func serveStages(ctx context.Context, memory fabric.Domain, addr string) (end fu
 		x.ended.Go(func() { x.receive(ctx) })
 		x.ended.Go(func() { x.serve(ctx) })
 	}
-	go func() {
-		for {
-			in, err := l.Accept(ctx)
-			if err != nil {
-				return
-			}
-			if err := greet(list, in); err != nil {
-				in.Reject(err.Error())
-			}
-		}
-	}()
+	go wire.AcceptAll(ctx, l, func(in fabric.Incoming) error { return greet(list, in) })
 	return func() error {
 		for _, x := range list {
 			x.ended.Wait()

@@ -115,6 +115,18 @@ func serve(c *config, messages io.Writer) (err error) {
 		go func() { failed <- admin.serve(l, true) }()
 	}
 	fmt.Fprintf(messages, "flashdbmd: serving %s: RESP at %s, client library at shm:%s\n", where(c), listener.Addr(), c.socket)
+	return untilEnd(ctx, stop, node, server, failed, messages)
+}
+
+// A member is a node of either kind.
+type member interface {
+	Err() error
+	Leave(context.Context)
+}
+
+// untilEnd waits for a signal or a failure, and then shuts the server down. After a signal, the node first leaves its
+// cluster.
+func untilEnd(ctx context.Context, stop func(), node member, server *resp.Server, failed <-chan error, messages io.Writer) (err error) {
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(messages, "flashdbmd: ending")
@@ -172,7 +184,7 @@ func where(c *config) string {
 }
 
 // nodeFails sends the error of the first shard that no longer serves.
-func nodeFails(ctx context.Context, node interface{ Err() error }) <-chan error {
+func nodeFails(ctx context.Context, node member) <-chan error {
 	failed := make(chan error, 1)
 	go func() {
 		tick := time.NewTicker(time.Second)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -123,22 +122,7 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 		go func() { failed <- admin.serve(l) }()
 	}
 	fmt.Fprintf(messages, "flashdbmd: serving a RAMP table of %s: RESP at %s, client library at shm:%s\n", where(c), listener.Addr(), c.socket)
-	select {
-	case <-ctx.Done():
-		fmt.Fprintln(messages, "flashdbmd: ending")
-		stop() // a second signal ends the process at once
-	case err = <-failed:
-	case err = <-nodeFails(ctx, node):
-	}
-	if err == nil {
-		node.Leave(context.Background()) // meanwhile clients are served, in the end by other nodes
-	}
-	ending, done := context.WithTimeout(context.Background(), patience)
-	defer done()
-	if serr := server.Shutdown(ending); serr != nil && !errors.Is(serr, context.DeadlineExceeded) && err == nil {
-		err = serr
-	}
-	return err
+	return untilEnd(ctx, stop, node, server, failed, messages)
 }
 
 // rampClientOf returns the client that RESP's commands use, and the function that ends it: a client of the partitions

@@ -8,6 +8,7 @@
 package words
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 	"unsafe"
 )
@@ -20,6 +21,13 @@ const _ = uint(unsafe.Sizeof(uintptr(0)) - Size)
 
 // Load returns the word at an offset; the address has to be a multiple of eight. Later loads do not see older values.
 func Load(b []byte, off int) uint64 { return atomic.LoadUint64(at(b, off)) }
+
+// LoadLE returns the little-endian number in the bytes of the word at an offset, loaded as Load loads it.
+func LoadLE(b []byte, off int) uint64 {
+	var w [Size]byte
+	binary.NativeEndian.PutUint64(w[:], Load(b, off))
+	return binary.LittleEndian.Uint64(w[:])
+}
 
 // Store replaces the word at an offset; the address has to be a multiple of eight. Store is a full barrier: a reader
 // that sees the word sees all earlier stores, and later loads of this goroutine happen after the store.

@@ -3,7 +3,6 @@ package machine
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 
 	"flashdbm/servers/fabric"
@@ -15,18 +14,7 @@ import (
 
 // accept passes the connections of a listener to the partitions that they ask for.
 func (n *Node) accept(ctx context.Context, index int, l fabric.Listener) {
-	for {
-		in, err := l.Accept(ctx)
-		if ctx.Err() != nil || errors.Is(err, fabric.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue // concerns only that connection
-		}
-		if err := n.greet(ctx, index, in); err != nil {
-			in.Reject(err.Error())
-		}
-	}
+	wire.AcceptAll(ctx, l, func(in fabric.Incoming) error { return n.greet(ctx, index, in) })
 }
 
 // greet answers a hello. If it returns an error, the connection was neither accepted nor refused.
