@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"flashdbm/internal/keyspace"
 	"flashdbm/mvcc"
 )
 
@@ -186,8 +187,14 @@ func (tx *Tx) Put(key, value []byte) error {
 	if err := tx.canWrite(key, value); err != nil {
 		return err
 	}
-	guardMark(tx, key)
-	return tx.note(putValue(tx, key, value))
+	if keyspace.Shifted(key) {
+		guardMark(tx, key)
+	}
+	err := putValue(tx, key, value)
+	if err == nil {
+		return nil
+	}
+	return tx.note(err)
 }
 
 // Insert sets the value of key if it has none; otherwise ErrExists.

@@ -121,7 +121,9 @@ func (l *List[T]) Drain(buf []*Node[T]) []*Node[T] {
 		buf = append(buf, n)
 	}
 	l.last = head
-	slices.Reverse(buf[kept:])
+	if len(buf) > kept+1 {
+		slices.Reverse(buf[kept:])
+	}
 	return buf
 }
 

@@ -67,7 +67,7 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 		if err == logstore.ErrBound {
 			err = a.awaitBound(tx, claim, need)
 		}
-		if !logstore.IsFull(err) {
+		if err == nil || !logstore.IsFull(err) {
 			return need, err
 		}
 	}
@@ -201,6 +201,14 @@ func (a *admission) pin(tx *Tx) error {
 // transactions the bound assumes half a page of keys and values for each new leaf. If the device has plenty of room,
 // leaves are counted only up to heldForCommit.
 func (a *admission) estimate(tx *Tx) int64 {
+	if n := int64(tx.set.Len()); n <= fewKeys && tx.set.OnePage() && len(tx.cuts) == 0 && a.tree.leafy.Load() {
+		return 2 + n + 1 + (n+1)/8 + 4
+	}
+	return a.estimateLarge(tx)
+}
+
+// estimateLarge is estimate for any transaction; for one of few short records it takes longer, and says the same.
+func (a *admission) estimateLarge(tx *Tx) int64 {
 	set := tx.set.Size()
 	pages := set.Keys + set.RedoPages/2
 	if set.Keys > fewKeys || !a.tree.leafy.Load() {

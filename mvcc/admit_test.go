@@ -178,3 +178,25 @@ func TestCloseSeesWhoMoves(t *testing.T) {
 		})
 	}
 }
+
+// TestEstimateOfFew: a transaction of few records is estimated without looking at its sizes, as it would be with them.
+func TestEstimateOfFew(t *testing.T) {
+	e := newEngine(t, tiny(Buffered))
+	e.tree.leafy.Store(true)
+	short := 0
+	for _, n := range []int{1, 2, 7, fewKeys, fewKeys + 1} {
+		for _, size := range []int{0, 8, 300, 1000, 2000, 5000} {
+			tx, err := e.Begin(TxOptions{})
+			require.NoError(t, err)
+			for i := range n {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "key %d", i), make([]byte, size)))
+			}
+			if n <= fewKeys && tx.set.OnePage() {
+				short++
+			}
+			require.Equal(t, e.admission.estimateLarge(tx), e.admission.estimate(tx), "%d records of %d bytes", n, size)
+			require.NoError(t, tx.Rollback())
+		}
+	}
+	require.Equal(t, 15, short)
+}

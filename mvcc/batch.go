@@ -153,6 +153,9 @@ func (c *committer) runPipeline() (err error) {
 		if err := c.Failed(); err != nil { // a sync for new space: what it has lost may be this batch
 			return err
 		}
+		if c.store.UnsyncedBytes() < c.opts.MemoryLimit/unsyncedSoon {
+			return nil
+		}
 		return c.log.boundUnsynced()
 	case c.batch.beside:
 		return nil
@@ -383,7 +386,9 @@ func (c *committer) published(b *batch) {
 		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes))
 		copied = b.copied
 	}
-	c.changed.note(c.batch.nodes)
+	if c.changed.on {
+		c.changed.note(c.batch.nodes)
+	}
 	c.marks.committed.Store(b.seq)
 	c.marks.show(b.seq)
 	c.log.noteLogged(b.seq)

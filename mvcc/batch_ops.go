@@ -22,7 +22,7 @@ func (c *committer) collectOps(g *logstore.Group) {
 			c.addOp(g, &c.batch.entries[i])
 		}
 	}
-	c.known.countOps(c.batch.ops)
+	c.known.countOps(c.batch.opBytes, c.batch.ops, len(c.log.runs))
 }
 
 func (c *committer) addOp(g *logstore.Group, en *writeset.Entry) {
@@ -109,7 +109,9 @@ func (c *committer) writeRun(g *logstore.Group, en *writeset.Entry) *btree.Ref {
 // a later one. Token held.
 func (c *committer) bear(group uint64) {
 	birth := c.readers.views.Load()
-	c.log.bearRuns(group)
+	if len(c.log.runs) > 0 {
+		c.log.bearRuns(group)
+	}
 	for _, n := range c.batch.nodes {
 		for _, l := range n.Value.tx.large {
 			if slices.Contains(c.batch.listed, l.Start()) {

@@ -36,7 +36,10 @@ import (
 
 // heavy reports whether the transaction commits as a heavy one.
 func (tx *Tx) heavy() bool {
-	return tx.set.Spilled() != nil || len(tx.cuts) > 0 || tx.set.Len() > 2*tx.e.pieceOps()
+	if n := tx.set.Len(); n > 2*minPieceOps && n > 2*tx.e.pieceOps() {
+		return true
+	}
+	return tx.set.Spilled() != nil || len(tx.cuts) > 0
 }
 
 // commitHeavy commits a heavy transaction that was admitted.

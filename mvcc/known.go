@@ -25,14 +25,14 @@ type known struct {
 // then by the token holder.
 func (k *known) tell(r RecoveryStats) { k.recovery.Store(&r) }
 
-// countOps counts the bytes of a batch, before its values leave the ops. A spilled write set is counted by its commit
-// instead, with the bytes that leaves get of it. Token held.
-func (k *known) countOps(ops []btree.Op) {
-	bytes := 0
-	for i := range ops {
-		bytes += len(ops[i].Key) + len(ops[i].Value)
-		if r := ops[i].Ref; r != nil {
-			bytes += int(r.ValueLen)
+// countOps counts the bytes of a batch: those in the ops, and those of as many values as are in runs. A spilled write
+// set is counted by its commit instead, with the bytes that leaves get of it. Token held.
+func (k *known) countOps(bytes int, ops []btree.Op, runs int) {
+	if runs > 0 {
+		for i := range ops {
+			if r := ops[i].Ref; r != nil {
+				bytes += int(r.ValueLen)
+			}
 		}
 	}
 	k.put.Add(uint64(bytes))

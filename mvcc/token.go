@@ -39,7 +39,9 @@ type token struct {
 
 // mustBeHeld checks, in builds with the tag invariants, that somebody holds the token: the caller, if all is well.
 func (t *token) mustBeHeld() {
-	invariants.Check(!t.shared || t.held.Load(), "nobody holds the token")
+	if invariants.Enabled {
+		invariants.Check(!t.shared || t.held.Load(), "nobody holds the token")
+	}
 }
 
 func (t *token) init(commits *lockfree.List[pushedCommit], before func()) {

@@ -176,6 +176,9 @@ func (tx *Tx) changed() error {
 			tx.large = slices.Delete(tx.large, i, i+1)
 		}
 	}
+	if tx.e.tree.sets.budget.Covers(tx.set) {
+		return nil
+	}
 	return tx.grown()
 }
 
@@ -276,6 +279,9 @@ func (tx *Tx) Commit() (err error) {
 	if tx.Written() > 0 {
 		err = tx.e.committer.commit(tx)
 	} // a transaction that wrote nothing is serialized at its snapshot, where everything it has read was true
+	if tx.e.opts.Durability != Durable {
+		return err
+	}
 	return tx.awaitSnapshotDurable(err)
 }
 

@@ -32,14 +32,17 @@ func (b *Budget) Init(limit int64) {
 	b.step = max(min(LeastSpilled, limit/8)/chargeStep, 1)
 }
 
+// Covers reports that Charge would do nothing.
+func (b *Budget) Covers(w *Set) bool { return w.Used()-w.charged < b.step }
+
 // Charge accounts for the growth of a write set, and reports whether the set must be spilled: all sets together
 // exceed the limit, and this one has at least half of an equal share of it. A set that has grown by less than a
 // step does not touch the shared counters.
 func (b *Budget) Charge(w *Set) (due bool) {
-	held := w.Used()
-	if held-w.charged < b.step {
+	if b.Covers(w) {
 		return false
 	}
+	held := w.Used()
 	least := min(LeastSpilled, b.limit/8)
 	if w.charged == 0 {
 		b.sets.Add(1)

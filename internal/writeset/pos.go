@@ -98,23 +98,29 @@ func (w *Set) All() iter.Seq[Entry] {
 // appended ops. For a value for which a leaf has no room it calls run, which writes the value elsewhere and returns
 // its place; the bytes of such a value are not counted.
 func (w *Set) AppendOps(ops []btree.Op, run func(Entry) *btree.Ref) (all []btree.Op, bytes int) {
+	if w.records.n == 1 { // what takes long for one record is the two loops
+		return w.appendOp(ops, w.order.blocks[0].records[0], 0, run)
+	}
 	for _, bl := range w.order.blocks {
 		for _, id := range bl.records[:bl.n] {
-			r := w.records.at(id)
-			op := btree.Op{Key: w.arena.at(r.key, r.keyBytes), Delete: r.kind == recordDelete}
-			bytes += int(r.keyBytes)
-			switch {
-			case op.Delete:
-			case r.kind == recordRef || !btree.FitsInline(int(r.keyBytes), int(r.valueBytes)):
-				op.Ref = run(w.entryOf(id))
-			default:
-				op.Value = w.arena.at(r.value, r.valueBytes)
-				bytes += int(r.valueBytes)
-			}
-			ops = append(ops, op)
+			ops, bytes = w.appendOp(ops, id, bytes, run)
 		}
 	}
 	return ops, bytes
+}
+
+// appendOp is AppendOps for one record; it adds to bytes.
+func (w *Set) appendOp(ops []btree.Op, id uint32, bytes int, run func(Entry) *btree.Ref) ([]btree.Op, int) {
+	r := w.records.at(id)
+	bytes += int(r.keyBytes)
+	key := w.arena.at(r.key, r.keyBytes)
+	switch {
+	case r.kind == recordDelete:
+		return append(ops, btree.Op{Key: key, Delete: true}), bytes
+	case r.kind == recordRef || !btree.FitsInline(int(r.keyBytes), int(r.valueBytes)):
+		return append(ops, btree.Op{Key: key, Ref: run(w.entryOf(id))}), bytes
+	}
+	return append(ops, btree.Op{Key: key, Value: w.arena.at(r.value, r.valueBytes)}), bytes + int(r.valueBytes)
 }
 
 // keyAt returns the key at p.

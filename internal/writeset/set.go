@@ -65,7 +65,9 @@ func (w *Set) Put(key, value []byte) {
 		r.value = w.arena.add(value)
 	}
 	r.kind, r.valueBytes = recordPut, uint32(len(value))
-	w.runPages += w.runPagesOf(r)
+	if !btree.FitsInline(len(key), len(value)) {
+		w.runPages += w.runPagesOf(r)
+	}
 	w.redoBytes += int64(len(value))
 	w.widen(key, len(value))
 	if w.staleBytes > max(minStaleBytes, w.arena.held/2) {

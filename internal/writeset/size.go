@@ -3,6 +3,7 @@ package writeset
 import (
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
+	"flashdbm/logstore"
 )
 
 // Size is what a write set needs when it is committed. Each number but Bytes is an upper bound.
@@ -13,6 +14,11 @@ type Size struct {
 	Widest    int   // most bytes that one record takes in a leaf
 	RedoPages int64 // pages of the group's redo records and, for layers, of the lists of their extents
 	RunPages  int64 // pages of runs, including the pages that their placement may waste; not the runs of layers, which are written already
+}
+
+// OnePage reports whether the redo of the set fits one page, and its Size has two RedoPages and no RunPages.
+func (w *Set) OnePage() bool {
+	return w.spill == nil && w.runPages == 0 && (w.redoBytes+int64(w.records.n)*redo.MaxRecord)*4/3 <= logstore.BodySize
 }
 
 // Size returns the size of the set. If part of the set was spilled, all of it must have
