@@ -140,7 +140,9 @@ func (b *Batch) bear(id btree.PageID, kind versionKind, n btree.Node) *entry {
 // pushTo makes a version the newest one in the chain of an entry, and the page dirty.
 func (b *Batch) pushTo(e *entry, kind versionKind, n btree.Node) {
 	p := b.p
-	old, v := e.newest(), &version{seq: p.seq, kind: kind, node: n}
+	old, f := e.newest(), renew(e)
+	v := &f.first
+	v.seq, v.kind, v.node = p.seq, kind, n
 	if old.seq == v.seq {
 		if old.kind == atAddress && v.kind == inMemory && v.node.Borrows() { // old was written early; its image is obsolete from now on, so the node copies the cells
 			borrows := v.node
@@ -148,13 +150,13 @@ func (b *Batch) pushTo(e *entry, kind versionKind, n btree.Node) {
 			borrows.Release(p.memory)
 		}
 		v.next.Store(old.next.Load())
-		e.show(v)
+		p.table.replace(e, f)
 		if old.kind == inMemory {
 			old.node.Release(p.memory)
 		}
 	} else {
 		v.next.Store(old)
-		e.show(v)
+		p.table.replace(e, f)
 		p.limbo.supersede(e, old, v.seq)
 	}
 	p.dirty.add(e)

@@ -294,14 +294,20 @@ func (f *Flush) place(w *flushItem) {
 		}
 		at, newer = &v.next, v
 	}
-	n := &version{seq: w.v.seq, kind: atAddress, addr: w.addr}
+	fresh := renew(e)
+	n := &fresh.first
+	n.seq, n.kind, n.addr = w.v.seq, atAddress, w.addr
 	if base := f.slot.Seq(); p.limbo.seen(w.v.seq, base) {
 		n.seq = base
 		n.next.Store(w.v)
 	} else {
 		n.next.Store(w.v.next.Load())
 	}
-	at.Store(n)
+	if newer == nil {
+		p.table.replace(e, fresh)
+	} else {
+		at.Store(n)
+	}
 	switch apart := n.seq > w.v.seq; {
 	case newer == nil:
 		p.leaveWith(w.v, old)

@@ -96,7 +96,7 @@ func (p *Pages) BookBytes() int64 {
 }
 
 const (
-	dirtyPageBytes = 384 // bytes: entries and versions, often under an old and a new name, and their slots in lists
+	dirtyPageBytes = 448 // bytes: entries and versions, often under an old and a new name, and their slots in lists
 	remnantBytes   = 72
 )
 

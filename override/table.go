@@ -60,10 +60,11 @@ func (e *entry) place() logstore.Addr {
 	return e.disk
 }
 
-// link is one element of a bucket's chain. To grow the table, a larger bucket array is built of new links, while readers
-// may still walk the old links. The heads of the old links do not change after that. These readers registered before
-// the growth, so the versions that they use were in the chains by then. None of those versions is freed before the
-// readers have ended, not even one that a flush has replaced by an address in the new chain.
+// link is one element of a bucket's chain. A link is replaced by a new one when its page gets a new version (replace),
+// and all are when the table grows, while readers may still walk the old links. The heads of old links do not change
+// after that. These readers registered before the replacement, so the versions that they use were in the chains by
+// then. None of those versions is freed before the readers have ended, not even one that a flush has replaced by an
+// address in the new chain. An old link may lead to other old links; what was said holds for each of them.
 type link struct {
 	id    logstore.PageID
 	entry *entry
@@ -93,9 +94,10 @@ func (b *buckets) head(id logstore.PageID) *atomic.Pointer[link] {
 	return &b.heads[id*0x9E3779B97F4A7C15>>b.shift]
 }
 
-// fresh allocates a link and its first version together, in adjacent cache lines: then the lookup of a page that has
-// only this version has one cache miss after the bucket, not two. The entry is allocated separately. It outlives the
-// link when the table grows, and would otherwise keep the old link and its versions in memory.
+// fresh allocates a link and a version together, in adjacent cache lines: then the lookup of a page whose newest version
+// this is has one cache miss after the bucket, not two. The entry is allocated separately. It outlives the link, and
+// would otherwise keep the old link and its versions in memory. A growth makes links without a version; the next
+// version of each page comes with one again.
 type fresh struct {
 	link  link
 	first version
@@ -108,6 +110,27 @@ func newEntry(id logstore.PageID) (*entry, *version) {
 	f.link.entry = e
 	f.link.head.Store(&f.first)
 	return e, &f.first
+}
+
+// renew returns a new link for an entry, with a version that the caller fills in before it calls replace.
+func renew(e *entry) *fresh {
+	f := &fresh{link: link{id: e.id, entry: e}}
+	f.link.head.Store(&f.first)
+	return f
+}
+
+// replace is show for the version of f: f's link takes the place of the entry's link. Token held.
+func (t *table) replace(e *entry, f *fresh) {
+	at := t.buckets.Load().head(e.id)
+	l := at.Load()
+	for ; l != nil && l != e.link; l = at.Load() {
+		at = &l.next
+	}
+	if l != nil {
+		f.link.next.Store(l.next.Load())
+		at.Store(&f.link)
+	}
+	e.link = &f.link
 }
 
 const minTableLog = 6

@@ -147,3 +147,102 @@ func TestTableReaders(t *testing.T) {
 	done.Store(true)
 	readers.Wait()
 }
+
+// TestTableReplaces: a version that comes with a link of its own is found through its bucket, whatever the place of the
+// link in the chain. Who holds the link from before finds the version of that time, and goes on along the chain.
+func TestTableReplaces(t *testing.T) {
+	table, r := newTable(0), rand.New(rand.NewPCG(3, 3))
+	var entries []*entry
+	for range 1 << minTableLog { // several share a bucket
+		e, first := newEntry(logstore.PageID(r.Uint64()))
+		first.seq = 1
+		table.insert(e)
+		entries = append(entries, e)
+	}
+	longest := 0
+	for seq := uint64(2); seq < 5; seq++ {
+		for _, e := range entries {
+			was, before := e.newest(), e.link
+			f := renew(e)
+			f.first.seq = seq
+			f.first.next.Store(was)
+			table.replace(e, f)
+			require.Same(t, &f.first, e.newest())
+			require.Same(t, e.link, table.look(e.id))
+			require.Same(t, &f.first, table.look(e.id).at(seq))
+			require.Same(t, was, table.look(e.id).at(seq-1))
+			require.Same(t, was, before.at(seq-1))
+			require.Same(t, before.next.Load(), e.link.next.Load())
+		}
+		require.Len(t, tableOf(table), len(entries))
+		for i := range table.buckets.Load().heads {
+			n := 0
+			for l := table.buckets.Load().heads[i].Load(); l != nil; l = l.next.Load() {
+				n++
+				require.Same(t, l, l.entry.link)
+			}
+			longest = max(longest, n)
+		}
+	}
+	require.Greater(t, longest, 2)
+	for _, e := range entries {
+		table.remove(e)
+		f := renew(e) // as of an entry that has left the table
+		f.first.seq = 9
+		table.replace(e, f)
+		require.Same(t, &f.first, e.newest())
+	}
+	require.Empty(t, tableOf(table))
+}
+
+// TestTableReplacesBesideReaders: readers at a published Seq find in all chains the versions of that Seq, while the
+// pages get newer ones and the table grows.
+func TestTableReplacesBesideReaders(t *testing.T) {
+	const pages, rounds = 100, 60
+	table := newTable(0)
+	var entries []*entry
+	add := func(seq uint64) {
+		e, first := newEntry(1 + logstore.PageID(len(entries)))
+		first.seq = seq
+		table.insert(e)
+		entries = append(entries, e)
+	}
+	for range pages {
+		add(1)
+	}
+	var published atomic.Uint64
+	published.Store(1)
+	var done atomic.Bool
+	var readers sync.WaitGroup
+	for i := range 3 {
+		readers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for !done.Load() {
+				seq := published.Load()
+				id := 1 + logstore.PageID(r.IntN(pages))
+				l := table.look(id)
+				if l == nil {
+					t.Errorf("page %d is not found", id)
+					return
+				}
+				if v := l.at(seq); v == nil || v.seq != seq {
+					t.Errorf("page %d at %d: %v", id, seq, v)
+					return
+				}
+			}
+		})
+	}
+	for seq := uint64(2); seq < rounds && !t.Failed(); seq++ {
+		for _, i := range rand.New(rand.NewPCG(seq, 2)).Perm(len(entries)) {
+			e := entries[i]
+			f := renew(e)
+			f.first.seq = seq
+			f.first.next.Store(e.newest())
+			table.replace(e, f)
+		}
+		add(seq) // a growth now and then
+		published.Store(seq)
+	}
+	done.Store(true)
+	readers.Wait()
+}

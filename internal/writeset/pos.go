@@ -98,7 +98,7 @@ func (w *Set) All() iter.Seq[Entry] {
 // appended ops. For a value for which a leaf has no room it calls run, which writes the value elsewhere and returns
 // its place; the bytes of such a value are not counted.
 func (w *Set) AppendOps(ops []btree.Op, run func(Entry) *btree.Ref) (all []btree.Op, bytes int) {
-	if w.records.n == 1 { // what takes long for one record is the two loops
+	if w.records.n == 1 { // the two loops take longer than the record
 		return w.appendOp(ops, w.order.blocks[0].records[0], 0, run)
 	}
 	for _, bl := range w.order.blocks {

@@ -21,8 +21,7 @@ func (w *Set) OnePage() bool {
 	return w.spill == nil && w.runPages == 0 && (w.redoBytes+int64(w.records.n)*redo.MaxRecord)*4/3 <= logstore.BodySize
 }
 
-// Size returns the size of the set. If part of the set was spilled, all of it must have
-// been.
+// Size returns the size of the set. If part of the set was spilled, all of it must have been.
 func (w *Set) Size() Size {
 	z := Size{Keys: int64(w.Len()), Bytes: w.RedoBytes(), Widest: w.widest, RunPages: w.runPages}
 	if s := w.spill; s != nil {
