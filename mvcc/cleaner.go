@@ -8,9 +8,10 @@ import (
 )
 
 // The cleaner takes the emptiest old segments and makes the live pages in them dirty, so that the next flush moves
-// these and the segments become free. That costs writing, so cleaning may take a quarter of what the log takes. It
-// makes a flush due by itself only if the dead bytes in segments that can be cleaned are more than half of the live
-// ones. A small file is not cleaned: a single committer would write more pages there and gain next to nothing.
+// these and the segments become free. That costs writing, so cleaning may write a quarter as much as is written to
+// the log. It makes a flush due by itself only if the dead bytes in segments that can be cleaned are more than half
+// of the live ones. A small file is not cleaned: a single committer would write more pages there and gain next to
+// nothing.
 //
 // Dead bytes are counted only in segments that can be cleaned. The larger the first three constants, the more dead
 // space stays in the file; the smaller, the more is written to move live pages.

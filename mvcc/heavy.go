@@ -55,7 +55,8 @@ func (c *committer) commitHeavy(tx *Tx, n *commitNode) error {
 	return err
 }
 
-// leadHeavy resolves and completes a heavy commit. If it has lost, nothing was done, and lost says to whom.
+// leadHeavy resolves and completes a heavy commit. If it conflicts with another commit, nothing was done,
+// and lost is that conflict.
 func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.step(StepWait)
@@ -76,7 +77,7 @@ func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error)
 	return lost, err
 }
 
-// turnHeavy does that with the token and checkpoints.mu held.
+// turnHeavy is leadHeavy with the token and checkpoints.mu held.
 func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	c.commitNodes(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 	if err := c.Failed(); err != nil {

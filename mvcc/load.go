@@ -199,7 +199,7 @@ type reservedRoom struct {
 }
 
 // While the tree is built, as many pages are reserved ahead as were written so far, within these bounds. More at
-// once: a small file grows by more than it needs. Less: a file that grows is synced more often.
+// once: a small file grows by more than it needs. Less: the file grows, and is synced, more often.
 const (
 	leastAhead = 1 << 20 / logstore.PageSize
 	mostAhead  = 32 << 20 / logstore.PageSize

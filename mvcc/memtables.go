@@ -271,7 +271,7 @@ func (t *tree) mergeUpto(to int) error {
 }
 
 // forgetLarge frees the memory in which that number of entries was sorted, if they were those of a large transaction
-// or of a load: else it would be kept for good.
+// or of a load. Otherwise it would be kept for good.
 func (t *memtables) forgetLarge(entries int) {
 	if entries > 2*mostEntries {
 		t.sorter = overlay.Sorter{}

@@ -9,10 +9,10 @@ import (
 	"flashdbm/override"
 )
 
-// Incremental flush: if much is dirty, one part of the tree is flushed at a time, in key order, round and round. The
-// images that a part replaces are then together, where the round before has written them, so their segments become
-// free as a whole, after two checkpoints and without cleaning. A flush of everything at once would need a file that
-// holds two trees, the present one and the one being written, and the log of two turns.
+// Incremental flush: if much is dirty, one part of the tree is flushed at a time, in key order, round after round.
+// The images that a part replaces then lie together, because the previous round has written them together, so their
+// segments become free as a whole, after two checkpoints and without cleaning. A flush of everything at once would
+// need a file that holds two trees, the present one and the one being written, and the log of two turns.
 //
 // Each leaf is written as often as by flushes of all, once for each RedoLimit of redo, and slightly less often: there
 // are as many parts as the redo is divided into. Leaves that a part leaves behind hold the redo start back; so redo
