@@ -71,8 +71,9 @@ type async struct {
 	waiting atomic.Int64  // their number, for awaitMore, which would slow commits down if it took mu again and again
 
 	// Of the callback goroutine alone.
-	back   int           // commits that were completed and not called back when the last sync ended
-	synced time.Duration // duration of the last sync
+	back    int           // commits that were completed and not called back when the last sync ended
+	synced  time.Duration // duration of the last sync
+	durable uint64        // the watermark as it last looked; beside the watermark committers write with each commit
 }
 
 func (a *async) init(c *committer) {
@@ -234,7 +235,11 @@ func (a *async) more(queue []asyncCommit) []asyncCommit {
 
 // lacks reports whether a commit waits for a sync.
 func (a *async) lacks(c *asyncCommit) bool {
-	return c.err == nil && a.committer.marks.durable.Load() < c.seq
+	if c.err != nil || c.seq <= a.durable {
+		return false
+	}
+	a.durable = a.committer.marks.durable.Load()
+	return c.seq > a.durable
 }
 
 // finishAll calls back, and leaves the memory of the queue to a later one.

@@ -96,6 +96,20 @@ func TestSyncDuringLongMerges(t *testing.T) {
 		within(t, func() { require.NoError(t, <-done) })
 		require.GreaterOrEqual(t, e.marks.durable.Load(), seq)
 	})
+	t.Run("commits go on", func(t *testing.T) {
+		put(t, e, "k", "x")
+		seq := e.marks.applied.Load()
+		e.token.take()
+		defer e.token.pass(true)
+		done := make(chan error, 1)
+		go func() { done <- e.Sync() }()
+		require.Eventually(t, e.log.wanted.Load, patience, time.Millisecond)
+		e.log.logIfWanted()
+		e.log.unlogged.Store(true) // as the next commit does
+		defer e.log.unlogged.Store(false)
+		within(t, func() { require.NoError(t, <-done) })
+		require.GreaterOrEqual(t, e.marks.durable.Load(), seq)
+	})
 }
 
 // TestMergeLogsFirst: a token holder that merges much first logs what Buffered commits have left in memory.

@@ -24,6 +24,7 @@ type places struct {
 	left    atomic.Int64
 	waiting atomic.Int32  // callers of await
 	freed   chan struct{} // tells one of them that a commit has left; room for one
+	_       [64]byte      // likewise: callers read what follows in readers
 }
 
 // any reports whether commits are under way.

@@ -30,6 +30,7 @@ type redoLog struct {
 	// unlogged: redo or open has commits that have returned or are about to. Set before they return; false only when
 	// they are in the log and noted in marks.
 	unlogged atomic.Bool
+	logged   atomic.Uint64 // Seq up to which the log has all commits, noted in marks before
 	// wanted: a sync waits for the token holder to log what is in memory. The sync sets it, a holder resets it. See
 	// logBuffered.
 	wanted  atomic.Bool
@@ -113,7 +114,7 @@ func (l *redoLog) writeRedo() error {
 		return err
 	}
 	l.room.spend()
-	l.marks.groups.Note(l.store.LastGroup(), l.marks.applied.Load())
+	l.note(l.marks.applied.Load())
 	l.unlogged.Store(false)
 	return nil
 }
@@ -122,8 +123,14 @@ func (l *redoLog) writeRedo() error {
 func (l *redoLog) noteLogged(seq uint64) {
 	l.token.mustBeHeld()
 	if l.waiting() == 0 {
-		l.marks.groups.Note(l.store.LastGroup(), seq)
+		l.note(seq)
 	}
+}
+
+// note notes that the log has all commits up to seq. Token held.
+func (l *redoLog) note(seq uint64) {
+	l.marks.groups.Note(l.store.LastGroup(), seq)
+	l.logged.Store(seq)
 }
 
 // startSync makes the device start to write the last group, in Durable mode.
