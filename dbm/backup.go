@@ -32,6 +32,9 @@ var ErrBackup = backup.ErrDamaged
 // ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
 func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	if err := ctx.Err(); err != nil { // in an empty database nobody looks at it again
+		return Token{}, err
+	}
 	flushMuch(db, true)
 	defer db.beginBackup()()
 	tx, token, err := db.readBy(mvcc.ReadNow)

@@ -28,6 +28,9 @@ import (
 // because the file was replaced by an older copy.
 func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	if err := ctx.Err(); err != nil { // where nothing has changed, nobody looks at it again
+		return Token{}, err
+	}
 	flushMuch(db, false)
 	defer db.beginBackup()()
 	tx, token, err := db.readAt()

@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +39,48 @@ func TestFinishDropsDoesNotCount(t *testing.T) {
 		return err
 	}))
 	require.Zero(t, db.Dropping())
+}
+
+// TestDropsTogether: small keyspaces are deleted several in a commit, large ones one by one, and a full file is no
+// obstacle to either.
+func TestDropsTogether(t *testing.T) {
+	const small, records = 100, 10
+	db := newSpaced(t, &Options{MaxFileSize: 4 << 20})
+	db.drops.mu.Lock()
+	db.drops.under = true // nobody else deletes them
+	db.drops.mu.Unlock()
+	sizes := []int{5000, 5000}
+	for range small {
+		sizes = append(sizes, records)
+	}
+	require.NoError(t, db.Update(func(tx *Tx) error {
+		for i, n := range sizes {
+			in, err := tx.CreateKeyspace(fmt.Sprint(i))
+			for k := 0; k < n && err == nil; k++ {
+				err = in.Put(fmt.Appendf(nil, "%d", k), nil)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	for i := range sizes {
+		require.NoError(t, db.DropKeyspace(fmt.Sprint(i)))
+	}
+	require.Equal(t, len(sizes), db.Dropping())
+	for i, err := 0, error(nil); err == nil; i++ {
+		if err = db.Put(fmt.Appendf(nil, "%d", i), make([]byte, 1000)); err != nil {
+			require.ErrorIs(t, err, ErrFull)
+		}
+	}
+	before := db.Stats().Commits
+	require.NoError(t, db.FinishDrops(t.Context()))
+	commits := int(db.Stats().Commits - before)
+	require.LessOrEqual(t, commits, len(sizes)/dropSpaces+3)
+	require.Zero(t, db.Dropping())
+	n, err := db.Len()
+	require.NoError(t, err)
+	require.Less(t, db.Stats().Records-n, int64(10), "the catalog's own")
+	require.NoError(t, db.Check(t.Context()))
 }

@@ -53,9 +53,12 @@ func (x *expiry) DeleteExpired(ctx context.Context) (n int64, err error) {
 	if err := x.of.opened(); err != nil {
 		return 0, err
 	}
-	for more := x.on.Load(); more; {
+	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return n, err
+		}
+		if !x.on.Load() {
+			break
 		}
 		some, err := x.deleteSome()
 		n += some.deleted
