@@ -68,7 +68,7 @@ func TestFormatEndMark(t *testing.T) {
 // encoder.
 func TestFormatIncrement(t *testing.T) {
 	table := formatdoc.Open(t).Table("Increment")
-	codes, fields := table.Numbers("entry", "code"), table.Map("entry", "fields behind the code")
+	codes, fields := table.Numbers("entry", "code"), table.Map("entry", "fields after the code")
 	base := Token{Source: [16]byte([]byte("0123456789abcdef")), Group: 0x1122334455667788}
 	var out bytes.Buffer
 	c := NewChanges(&out, base)

@@ -24,7 +24,7 @@ func TestFormatRedoRecords(t *testing.T) {
 		"put of a value in extents": {Key: []byte("key"), Ref: &btree.Ref{ID: 9, ValueLen: 1 << 32, Kind: btree.Extents}},
 	}
 	table := formatdoc.Open(t).Table("Redo records")
-	fields := table.Map("record", "fields behind the code")
+	fields := table.Map("record", "fields after the code")
 	codes := table.Numbers("record", "code")
 	require.Equal(t, uint64(codeEnd), codes["end"])
 	require.Equal(t, uint64(Logged), codes["put of a logged value"])
@@ -67,7 +67,7 @@ func TestFormatRedoRecords(t *testing.T) {
 func TestFormatRedoOfRanges(t *testing.T) {
 	table := formatdoc.Open(t).Table("Redo of ranges")
 	require.Equal(t, map[string]uint64{"range": codeRange}, table.Numbers("range record", "code"))
-	require.Equal(t, "length of from varint, 1 + length of to varint, from, to", table.Map("range record", "fields behind the code")["range"])
+	require.Equal(t, "length of from varint, 1 + length of to varint, from, to", table.Map("range record", "fields after the code")["range"])
 	long := bytes.Repeat([]byte("k"), 300)
 	var all []byte
 	var want []Special
