@@ -116,6 +116,7 @@ var servers = &module{
 		"replica":           {"github.com/zeebo/xxh3"},
 		"hydra/machine":     {"golang.org/x/sys/unix"},
 		"store":             {"flashdbm/dbm"},
+		"daemon/resp":       {"golang.org/x/sys/unix"},
 		"daemon/etcdmap":    {"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency", "go.uber.org/zap"},
 		"daemon/bench":      {"golang.org/x/sys/unix"},
 		"daemon/flashdbmd":  {"github.com/pelletier/go-toml/v2", "go.etcd.io/etcd/server/v3/embed", "go.etcd.io/etcd/client/v3"}, // the last one: tests

@@ -63,6 +63,7 @@ type waiter struct {
 	// The caller of a local client sets sleeps before its last check of left. The goroutine that brings left to 0
 	// reads sleeps after that.
 	sleeps atomic.Bool
+	ended  func() // of a Begun: called instead of waking a caller
 }
 
 func (w *waiter) done() bool { return w.left.Load() == 0 }
@@ -124,7 +125,12 @@ func (c *call) settle(err error) {
 // settle counts one call as done. Afterwards the waiter may belong to its
 // caller again.
 func (w *waiter) settle() {
-	if w.left.Add(-1) == 0 && w.sleeps.Load() {
+	if w.left.Add(-1) != 0 {
+		return
+	}
+	if w.ended != nil {
+		w.ended()
+	} else if w.sleeps.Load() {
 		w.wake()
 	}
 }

@@ -54,6 +54,19 @@ func (p *parts) push() error {
 	return nil
 }
 
+// begun queues the parts, or ends them with ErrClosed and returns false.
+func (p *parts) begun() bool {
+	err := p.push()
+	if err == nil {
+		return true
+	}
+	for _, i := range p.at {
+		p.list[i].Err = err
+	}
+	p.waiter.settle()
+	return false
+}
+
 // leave removes the parts from open, and counts them off their waiter. The caller holds mu.
 func (p *parts) leave() {
 	open := p.line.open
@@ -195,9 +208,9 @@ func (p *parts) Answer(i int, _ protocol.Flags, status protocol.Status, body []b
 	}
 }
 
-// batchLocal is Batch for a local client.
-func (c *Client) batchLocal(ctx context.Context, o *batchOp, list []Request) (first error) {
-	used, sent := 0, 0
+// part divides the requests among the shards. It returns how many parts they make.
+func (c *Client) part(of *[]*parts, w *waiter, list []Request) (used int) {
+	sent := 0
 	for i := range list {
 		r := &list[i]
 		if r.Err = r.wrong(i); r.Err != nil {
@@ -209,13 +222,13 @@ func (c *Client) batchLocal(ctx context.Context, o *batchOp, list []Request) (fi
 			l = c.lines[owner]
 		}
 		n := 0
-		for n < used && o.parts[n].line != l {
+		for n < used && (*of)[n].line != l {
 			n++
 		}
-		if n == len(o.parts) {
-			o.parts = append(o.parts, &parts{place: -1, waiter: &o.w})
+		if n == len(*of) {
+			*of = append(*of, &parts{place: -1, waiter: w})
 		}
-		p := o.parts[n]
+		p := (*of)[n]
 		if n == used {
 			p.line, p.list, p.at = l, list, p.at[:0]
 			used++
@@ -225,6 +238,12 @@ func (c *Client) batchLocal(ctx context.Context, o *batchOp, list []Request) (fi
 		sent++
 	}
 	c.handed.Add(uint64(sent))
+	return used
+}
+
+// batchLocal is Batch for a local client.
+func (c *Client) batchLocal(ctx context.Context, o *batchOp, list []Request) (first error) {
+	used := c.part(&o.parts, &o.w, list)
 	c.runParts(ctx, &o.w, o.parts[:used])
 	for i, p := range o.parts[:used] {
 		if p.list = nil; p.given {
@@ -247,14 +266,9 @@ func (c *Client) runParts(ctx context.Context, w *waiter, list []*parts) {
 	w.left.Store(int32(len(list)))
 	w.sleeps.Store(false)
 	for _, p := range list {
-		if err := p.push(); err != nil {
-			for _, i := range p.at {
-				p.list[i].Err = err
-			}
-			w.settle()
-			continue
+		if p.begun() {
+			p.line.serve()
 		}
-		p.line.serve()
 	}
 	w.await(ctx, func() {
 		for _, p := range list {

@@ -31,6 +31,43 @@ func twoRequests() []Request {
 	return []Request{{Kind: Get, Key: []byte("a")}, {Kind: Put, Key: []byte("b"), Value: []byte("1")}}
 }
 
+// TestBegin: requests that were begun end when the shard has answered them all, or when they are withdrawn. The memory of
+// those that were withdrawn is not used for others, as the shard may still find them.
+func TestBegin(t *testing.T) {
+	h, c := newHost(t, nil)
+	require.True(t, c.Begins())
+	l := h.lines[0]
+	ended := 0
+	b := NewBegun(func() { ended++ })
+
+	lost := twoRequests()
+	c.Begin(b, lost)
+	c.Withdraw(b, context.Canceled)
+	require.Equal(t, 1, ended)
+	require.ErrorIs(t, lost[0].Err, ErrUnavailable)
+	require.ErrorIs(t, lost[1].Err, ErrUnknownOutcome)
+
+	list := append(twoRequests(), Request{Kind: Get, Key: make([]byte, MaxKey+1)})
+	c.Begin(b, list)
+	require.Equal(t, 1, ended)
+	p := receivedParts(t, l) // the list that was withdrawn is passed over
+	require.Equal(t, 2, p.Len())
+	p.Read(0, 0, 7, 0, []byte("value"))
+	p.Served()
+	require.Equal(t, 1, ended)
+	p.Wrote(1, protocol.StatusOK, protocol.Written{Version: 8})
+	require.Equal(t, 2, ended)
+	require.Equal(t, "value", string(list[0].Item.Value))
+	require.EqualValues(t, 8, list[1].Item.Version)
+	require.ErrorIs(t, list[2].Err, ErrTooLarge)
+	c.Withdraw(b, context.Canceled)
+	require.Equal(t, 2, ended)
+
+	list = list[2:]
+	c.Begin(b, list) // none that a shard could answer
+	require.Equal(t, 3, ended)
+}
+
 // TestPartsWithdraw ends a batch's context before the batch is served, while it is served, and while an answer waits
 // for the file. The caller returns at once, or when the shard no longer uses its keys. Answers that have come are
 // kept; later answers go to nobody.

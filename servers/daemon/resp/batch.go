@@ -39,12 +39,14 @@ type batch struct {
 
 var hashSeed = maphash.MakeSeed()
 
+func hashOf(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
+
 // queue adds a request to the batch. Key and value stay where they are in the input until the batch has run.
 func (c *conn) queue(r hydra.Request, a answer) {
 	b := &c.batch
 	write := r.Kind != hydra.Get
-	h := maphash.Bytes(hashSeed, r.Key)
-	if len(b.list) == maxBatch || (len(b.list) > 0 && (write || b.writes > 0) && b.has(h)) {
+	h := hashOf(r.Key)
+	if len(b.list) > 0 && b.full(h, write) {
 		c.runBatch()
 	}
 	b.add(h)
@@ -52,6 +54,11 @@ func (c *conn) queue(r hydra.Request, a answer) {
 	if write {
 		b.writes++
 	}
+}
+
+// full reports whether a request on a key with that hash has to wait for the batch.
+func (b *batch) full(hash uint64, write bool) bool {
+	return len(b.list) == maxBatch || (write || b.writes > 0) && b.has(hash)
 }
 
 // has reports whether a key with that hash is among the requests. It does not distinguish reads from writes: two
@@ -84,13 +91,21 @@ func (c *conn) runBatch() {
 		c.runOne(&b.list[0], b.answers[0])
 	default:
 		c.s.store.Batch(c.s.ctx, b.list)
-		for i := range b.list {
-			r := &b.list[i]
-			c.askAgain(r)
-			c.answer(r, b.answers[i])
-			c.out.bounded()
-			r.Item.Value = nil // the value may be long, and others are still to be answered
-		}
+		c.answerBatch()
+		return
+	}
+	b.reset()
+}
+
+// answerBatch answers the batch, which has ended.
+func (c *conn) answerBatch() {
+	b := &c.batch
+	for i := range b.list {
+		r := &b.list[i]
+		c.askAgain(r)
+		c.answer(r, b.answers[i])
+		c.out.bounded()
+		r.Item.Value = nil // the value may be long, and others are still to be answered
 	}
 	b.reset()
 }
@@ -176,7 +191,7 @@ func (c *conn) each(n int, request func(i int, r *hydra.Request), got func(*hydr
 	for i := range n {
 		r := b.next()
 		request(i, r)
-		h := maphash.Bytes(hashSeed, r.Key)
+		h := hashOf(r.Key)
 		if len(b.list) == maxBatch || (r.Kind != hydra.Get && b.has(h)) {
 			*r = hydra.Request{}
 			run()

@@ -25,6 +25,7 @@ type command struct {
 	last    int
 	step    int
 	queued  bool // run only adds the command to the batch
+	prompt  bool // run neither uses the store nor answers with much
 	open    bool // allowed before AUTH, too
 	index   int  // of the command's counter
 }
@@ -57,10 +58,9 @@ const (
 	errTooLong    = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 )
 
-// do serves a command or adds it to the batch.
-func (c *conn) do(args [][]byte) {
+// find returns the command, nil if there is none of that name.
+func (c *conn) find(args [][]byte) (x *command) {
 	var lower [longestName]byte
-	var x *command
 	if len(args[0]) <= longestName {
 		for i, b := range args[0] {
 			if 'A' <= b && b <= 'Z' {
@@ -70,6 +70,12 @@ func (c *conn) do(args [][]byte) {
 		}
 		x = commands[string(lower[:len(args[0])])]
 	}
+	return x
+}
+
+// do serves a command or adds it to the batch.
+func (c *conn) do(args [][]byte) {
+	x := c.find(args)
 	if x == nil || !x.queued {
 		c.runBatch()
 	}

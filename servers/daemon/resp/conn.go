@@ -17,7 +17,7 @@ const handshakeTimeout = 10 * time.Second
 // A conn is the connection of one client. Only its goroutine uses it, except for the fields that say otherwise.
 type conn struct {
 	s     *Server
-	net   net.Conn // Close and deadlines: any goroutine
+	net   net.Conn // Close, deadlines and addresses: any goroutine that holds s.mu, with which it changes
 	id    int64
 	began time.Time
 
@@ -26,6 +26,7 @@ type conn struct {
 	batch batch
 	value []byte // a value on its way from the store to out
 	quit  bool
+	lp    looped
 
 	known bool                   // the client has given the password, or needs none
 	name  atomic.Pointer[string] // of CLIENT SETNAME
@@ -59,8 +60,31 @@ func (c *conn) serve() {
 		c.in.src, c.out.dst = input{c.s, t}, &output{s: c.s, net: t}
 		defer t.Close()
 	}
+	c.serveInput(nil)
+}
+
+// goOn is serve for a connection that was in the loop. It begins with first, unless that is nil, or ends with err.
+func (c *conn) goOn(first func(), err error) {
+	defer c.net.Close()
+	defer c.in.release()
+	nc := direct(c.net)
+	c.in.src, c.out.dst = input{c.s, nc}, &output{s: c.s, net: nc}
+	if first != nil {
+		first()
+		c.out.bounded()
+	}
+	if held := c.lp.held; held != nil {
+		c.do(held)
+		c.out.bounded()
+	}
+	c.serveInput(err)
+}
+
+func (c *conn) serveInput(err error) {
 	for {
-		err := c.serveArrived()
+		if err == nil {
+			err = c.serveArrived()
+		}
 		c.runBatch()
 		if err == nil && !c.quit {
 			if c.s.o.Transactions != nil {
@@ -72,16 +96,24 @@ func (c *conn) serve() {
 			c.out.flush()
 			err = c.in.fill()
 		}
-		var wrong protocolError
-		if errors.As(err, &wrong) || errors.Is(err, errBuffers) {
-			c.s.stats.broken.Add(1)
-			c.out.fail("ERR " + err.Error())
-		}
-		if err != nil || c.quit || c.out.err != nil {
-			c.out.flush()
+		if c.ending(err) {
 			return
 		}
 	}
+}
+
+// ending reports whether the connection ends, with an error of its input or without. Then it sends the last answers.
+func (c *conn) ending(err error) bool {
+	var wrong protocolError
+	if errors.As(err, &wrong) || errors.Is(err, errBuffers) {
+		c.s.stats.broken.Add(1)
+		c.out.fail("ERR " + err.Error())
+	}
+	if err != nil || c.quit || c.out.err != nil {
+		c.out.flush()
+		return true
+	}
+	return false
 }
 
 // serveArrived serves all commands that have arrived whole. The last ones may still be in the batch.

@@ -20,7 +20,7 @@ func connectionCommands() []*command {
 		{name: "quit", arity: -1, run: cmdQuit, open: true, summary: "Ends the connection."},
 	}
 	for _, x := range list {
-		x.flags, x.group = "fast", "connection"
+		x.flags, x.group, x.prompt = "fast", "connection", true
 	}
 	return list
 }

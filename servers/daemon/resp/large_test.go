@@ -16,7 +16,11 @@ func TestLargeValues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one connection: nothing for the race detector to see")
 	}
-	_, addr := serve(t, newStore(t), Config{})
+	withStores(t, testLargeValues)
+}
+
+func testLargeValues(t *testing.T, store *hydra.Client) {
+	_, addr := serve(t, store, Config{})
 	c := dial(t, addr)
 	text := func(command string, args ...any) string {
 		t.Helper()
@@ -33,6 +37,9 @@ func TestLargeValues(t *testing.T) {
 	long := strings.Repeat("0123456789", hydra.MaxValue/10+100_000)
 	require.Equal(t, "OK", text("SET", "a", long))
 	require.Equal(t, long, text("GET", "a"))
+	other, err := redis.String(dial(t, addr).Do("GET", "a")) // a connection that has made no long command
+	require.NoError(t, err)
+	require.True(t, long == other)
 	require.Equal(t, len(long), number("STRLEN", "a"))
 	require.Equal(t, "OK", text("SET", "b", long[:hydra.MaxValue]))
 	require.Equal(t, hydra.MaxValue+3, number("APPEND", "b", "abc"))

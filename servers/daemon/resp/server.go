@@ -72,7 +72,8 @@ type Server struct {
 	calls   []atomic.Int64 // of each command
 	running sync.WaitGroup // connections
 
-	mu        sync.Mutex // guards the fields below; no other lock is taken while it is held
+	mu        sync.Mutex // guards the fields below; no lock but a socket's is taken while it is held
+	loop      *loop      // nil before Serve, and if there is none
 	closing   bool
 	lastID    int64
 	conns     map[*conn]struct{}
@@ -113,6 +114,9 @@ func (s *Server) Serve(l net.Listener) error {
 		return ErrClosed
 	}
 	s.listeners[l] = struct{}{}
+	if s.loop == nil {
+		s.loop = newLoop(s)
+	}
 	s.mu.Unlock()
 	for pause := time.Millisecond; ; {
 		nc, err := l.Accept()
@@ -145,8 +149,15 @@ func (s *Server) accept(nc net.Conn) {
 	refused := s.closing || len(s.conns) >= s.o.MaxClients
 	var c *conn
 	if !refused {
+		var r *raw
+		if s.loop != nil {
+			if r = s.loop.adopt(nc); r != nil {
+				nc = r
+			}
+		}
 		s.lastID++
 		c = newConn(s, nc, s.lastID)
+		c.lp.raw = r
 		s.conns[c] = struct{}{}
 		s.running.Add(1)
 	}
@@ -161,13 +172,22 @@ func (s *Server) accept(nc net.Conn) {
 		return
 	}
 	s.stats.accepted.Add(1)
+	if c.lp.raw != nil {
+		s.loop.push(c)
+		return
+	}
 	go func() {
-		defer s.running.Done()
+		defer s.gone(c)
 		c.serve()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
 	}()
+}
+
+// gone forgets a connection that has ended.
+func (s *Server) gone(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.running.Done()
 }
 
 // Shutdown accepts no more connections and lets the present ones finish the commands that have arrived. When the
@@ -176,7 +196,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(c *conn) { c.net.SetReadDeadline(time.Now()) })
 	done := make(chan struct{})
 	go func() {
-		s.running.Wait()
+		s.wait()
 		close(done)
 	}()
 	select {
@@ -193,14 +213,29 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Close() error {
 	s.cancel()
 	s.stop(func(c *conn) { c.net.Close() })
-	s.running.Wait()
+	s.wait()
 	return nil
+}
+
+// wait waits for the connections, and ends the loop.
+func (s *Server) wait() {
+	s.running.Wait()
+	s.mu.Lock()
+	l := s.loop
+	s.loop = nil
+	s.mu.Unlock()
+	if l != nil {
+		l.close()
+	}
 }
 
 func (s *Server) stop(end func(*conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
+	if s.loop != nil {
+		s.loop.stop()
+	}
 	for l := range s.listeners {
 		l.Close()
 	}

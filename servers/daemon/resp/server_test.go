@@ -19,24 +19,46 @@ import (
 	"flashdbm/servers/shard"
 )
 
+// newNode returns a node of two shards in this process, and the network on which it listens.
+func newNode(t testing.TB, o machine.Options) (*machine.Node, *mem.Network) {
+	network := mem.NewNetwork()
+	served := network.Open()
+	o.Shards, o.Extent, o.Listen = 2, 16<<20, []machine.Listen{{Domain: served, Addr: "node", Public: "mem:node"}}
+	n, err := machine.Open(o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, n.Close())
+		assert.NoError(t, served.Close())
+	})
+	return n, network
+}
+
 // newStore returns a client of a node of two shards in this process.
 func newStore(t testing.TB) *hydra.Client {
-	network := mem.NewNetwork()
-	served, own := network.Open(), network.Open()
-	n, err := machine.Open(machine.Options{
-		Shards: 2, Durability: shard.Memory, Extent: 16 << 20,
-		Listen: []machine.Listen{{Domain: served, Addr: "node", Public: "mem:node"}},
-	})
-	require.NoError(t, err)
+	_, network := newNode(t, machine.Options{Durability: shard.Memory})
+	own := network.Open()
 	c, err := hydra.Dial(t.Context(), []string{"mem:node"}, &hydra.Options{Fabrics: map[string]fabric.Domain{"mem": own}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, c.Close())
 		assert.NoError(t, own.Close())
-		assert.NoError(t, n.Close())
-		assert.NoError(t, served.Close())
 	})
 	return c
+}
+
+// newLocal returns a client whose calls are function calls, so that a server with it has a loop.
+func newLocal(t testing.TB, o machine.Options) *hydra.Client {
+	n, _ := newNode(t, o)
+	c, err := hydra.Local(n, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+// withStores runs a test by messages, and by calls.
+func withStores(t *testing.T, test func(*testing.T, *hydra.Client)) {
+	t.Run("messages", func(t *testing.T) { test(t, newStore(t)) })
+	t.Run("calls", func(t *testing.T) { test(t, newLocal(t, machine.Options{Durability: shard.Memory})) })
 }
 
 func serve(t testing.TB, store Store, o Config) (*Server, string) {
@@ -85,8 +107,10 @@ func script(t testing.TB, addr, text string) {
 	}
 }
 
-func TestCommands(t *testing.T) {
-	_, addr := serve(t, newStore(t), Config{})
+func TestCommands(t *testing.T) { withStores(t, testCommands) }
+
+func testCommands(t *testing.T, store *hydra.Client) {
+	_, addr := serve(t, store, Config{})
 	for name, text := range map[string]string{
 		"connection": `
 			PING
@@ -305,8 +329,10 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-func TestAuth(t *testing.T) {
-	_, addr := serve(t, newStore(t), Config{Password: "secret"})
+func TestAuth(t *testing.T) { withStores(t, testAuth) }
+
+func testAuth(t *testing.T, store *hydra.Client) {
+	_, addr := serve(t, store, Config{Password: "secret"})
 	script(t, addr, `
 		PING
 		< -NOAUTH Authentication required.
@@ -335,8 +361,10 @@ func TestAuth(t *testing.T) {
 
 // TestConnections changes the same keys from many connections at once. Each connection sends all of its commands
 // before it awaits an answer. Nothing is lost.
-func TestConnections(t *testing.T) {
-	_, addr := serve(t, newStore(t), Config{})
+func TestConnections(t *testing.T) { withStores(t, testConnections) }
+
+func testConnections(t *testing.T, store *hydra.Client) {
+	_, addr := serve(t, store, Config{})
 	const clients, rounds = 10, 50
 	t.Run("clients", func(t *testing.T) {
 		for id := range clients {

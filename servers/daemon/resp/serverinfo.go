@@ -13,8 +13,8 @@ import (
 
 func serverCommands() []*command {
 	return []*command{
-		{name: "command", arity: -1, run: cmdCommand, flags: "loading stale", group: "server", summary: "Tells about commands."},
-		{name: "config", arity: -2, run: cmdConfig, flags: "admin", group: "server", summary: "Tells settings."},
+		{name: "command", arity: -1, run: cmdCommand, prompt: true, flags: "loading stale", group: "server", summary: "Tells about commands."},
+		{name: "config", arity: -2, run: cmdConfig, prompt: true, flags: "admin", group: "server", summary: "Tells settings."},
 		{name: "info", arity: -1, run: cmdInfo, flags: "loading stale", group: "server", summary: "Tells about the server."},
 	}
 }

@@ -23,6 +23,11 @@ func (w *writer) flush() {
 	if len(w.out) > 0 && w.err == nil {
 		_, w.err = w.dst.Write(w.out)
 	}
+	w.sent()
+}
+
+// sent drops the collected answers.
+func (w *writer) sent() {
 	w.out = w.out[:0]
 	if cap(w.out) > outputKeep {
 		w.out = nil

@@ -1,0 +1,321 @@
+package resp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/hydra"
+	"flashdbm/servers/hydra/machine"
+	"flashdbm/servers/shard"
+)
+
+// looping returns how many connections of the server are in its loop.
+func (s *Server) looping() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if _, is := c.net.(*raw); is {
+			n++
+		}
+	}
+	return n
+}
+
+func connect(t testing.TB, addr string) (net.Conn, *bufio.Reader) {
+	nc, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	return nc, bufio.NewReader(nc)
+}
+
+// ask sends what is given, and compares what comes back with want.
+func ask(t testing.TB, nc net.Conn, in io.Reader, send, want string) {
+	t.Helper()
+	_, err := io.WriteString(nc, send)
+	require.NoError(t, err)
+	got := make([]byte, len(want))
+	_, err = io.ReadFull(in, got)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got))
+}
+
+func TestLoop(t *testing.T) {
+	client := newLocal(t, machine.Options{Durability: shard.Memory})
+	for name, test := range map[string]func(*testing.T, *hydra.Client){
+		"Keeps": testLoopKeeps, "Order": testLoopOrder, "SlowClient": testLoopSlowClient, "Wakes": testLoopWakes, "Ends": testLoopEnds, "Leaves": testLoopLeaves,
+		"LeavesWhole": testLoopLeavesWhole, "WaitsForNothing": testLoopWaitsForNothing,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, client) })
+	}
+}
+
+// testLoopKeeps: a connection stays in the loop as long as its commands are plain.
+func testLoopKeeps(t *testing.T, client *hydra.Client) {
+	s, addr := serve(t, client, Config{})
+	nc, in := connect(t, addr)
+	ask(t, nc, in, "CLIENT SETINFO LIB-NAME x\r\nSET a 1 EX 100\r\nGET a\r\nINCR a\r\nINCR a\r\nPING\r\nSET a 1 EX x\r\nCONFIG GET save\r\n",
+		"+OK\r\n+OK\r\n$1\r\n1\r\n:2\r\n:3\r\n+PONG\r\n-ERR value is not an integer or out of range\r\n*2\r\n$4\r\nsave\r\n$0\r\n\r\n")
+	require.Equal(t, 1, s.looping())
+	for name, other := range map[string][2]string{
+		"a command":          {"APPEND a x\r\n", ":2\r\n"},
+		"SET that reads":     {"SET none 2 XX GET\r\n", "$-1\r\n"},
+		"a long argument":    {"SET c " + strings.Repeat("x", plainArg+1) + "\r\n", "+OK\r\n"},
+		"an unknown command": {"NO\r\n", "-ERR unknown command 'NO': flashdbmd serves strings and keys, see COMMAND LIST\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := s.looping()
+			nc, in := connect(t, addr)
+			ask(t, nc, in, "PING\r\n", "+PONG\r\n")
+			require.Equal(t, before+1, s.looping())
+			ask(t, nc, in, other[0]+"PING\r\n", other[1]+"+PONG\r\n")
+			require.Equal(t, before, s.looping())
+			ask(t, nc, in, "SET d 3\r\nGET d\r\n", "+OK\r\n$1\r\n3\r\n")
+		})
+	}
+}
+
+// testLoopOrder sends pipelines in random pieces: the answers are those of the commands one after another, wherever a
+// batch ends, and where the connection leaves the loop.
+func testLoopOrder(t *testing.T, client *hydra.Client) {
+	_, addr := serve(t, client, Config{})
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		nc, in := connect(t, addr)
+		keys := map[string]string{}
+		numbers := map[string]int{}
+		var send, want bytes.Buffer
+		for range 400 {
+			k := fmt.Sprintf("%d:%d", seed, r.IntN(1+r.IntN(300)))
+			switch p := r.IntN(1000); {
+			case p < 400:
+				v := strings.Repeat(fmt.Sprint(p), 1+r.IntN(300))
+				fmt.Fprintf(&send, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(k), k, len(v), v)
+				want.WriteString("+OK\r\n")
+				keys[k] = v
+			case p < 800:
+				fmt.Fprintf(&send, "GET %s\r\n", k)
+				if v, ok := keys[k]; ok {
+					fmt.Fprintf(&want, "$%d\r\n%s\r\n", len(v), v)
+				} else {
+					want.WriteString("$-1\r\n")
+				}
+			case p < 900:
+				numbers[k]++
+				fmt.Fprintf(&send, "INCR n%s\r\n", k)
+				fmt.Fprintf(&want, ":%d\r\n", numbers[k])
+			case p < 950:
+				send.WriteString("ECHO x\r\n")
+				want.WriteString("$1\r\nx\r\n")
+			case p < 998:
+				fmt.Fprintf(&send, "SET %s x EX 0\r\nPING\r\n", k)
+				want.WriteString("-ERR invalid expire time in 'set' command\r\n+PONG\r\n")
+			default:
+				fmt.Fprintf(&send, "APPEND %s y\r\n", k)
+				keys[k] += "y"
+				fmt.Fprintf(&want, ":%d\r\n", len(keys[k]))
+			}
+		}
+		go func() {
+			for b := send.Bytes(); len(b) > 0; {
+				n := min(len(b), 1+r.IntN(1+r.IntN(20_000)))
+				if _, err := nc.Write(b[:n]); err != nil {
+					return
+				}
+				b = b[n:]
+			}
+		}()
+		got := make([]byte, want.Len())
+		_, err := io.ReadFull(in, got)
+		require.NoError(t, err, "seed %d", seed)
+		require.True(t, bytes.Equal(want.Bytes(), got), "seed %d", seed)
+		nc.Close()
+	}
+}
+
+// testLoopSlowClient: a client that asks for much and does not read delays nobody, and gets all of it in the end.
+func testLoopSlowClient(t *testing.T, client *hydra.Client) {
+	_, addr := serve(t, client, Config{})
+	slow, slowIn := connect(t, addr)
+	value := strings.Repeat("v", 30_000)
+	ask(t, slow, slowIn, "SET long "+value+"\r\n", "+OK\r\n")
+	const gets = 1000 // more than the buffers of both sockets hold
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(slow, strings.Repeat("GET long\r\n", gets))
+		sent <- err
+	}()
+	nc, in := connect(t, addr)
+	for i := range 200 {
+		ask(t, nc, in, fmt.Sprintf("SET short %d\r\nGET short\r\n", i), fmt.Sprintf("+OK\r\n$%d\r\n%d\r\n", len(fmt.Sprint(i)), i))
+	}
+	want := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+	for range gets {
+		ask(t, slow, slowIn, "", want)
+	}
+	require.NoError(t, <-sent)
+}
+
+// testLoopLeavesWhole: a connection that leaves the loop takes along the answers, and the command that waits for them.
+func testLoopLeavesWhole(t *testing.T, client *hydra.Client) {
+	s, addr := serve(t, client, Config{})
+	nc, in := connect(t, addr)
+	value := strings.Repeat("w", 30_000)
+	ask(t, nc, in, "SET whole "+value+"\r\n", "+OK\r\n")
+	require.Equal(t, 1, s.looping())
+	got := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+	ask(t, nc, in, strings.Repeat("GET whole\r\n", 3)+"SET whole x EX 100\r\nGET whole\r\n", got+got+got+"+OK\r\n$1\r\nx\r\n")
+	require.Zero(t, s.looping())
+}
+
+// A patient store has calls that wait for an answer.
+type patient struct {
+	*hydra.Client
+	calls atomic.Int64
+}
+
+func (p *patient) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
+	p.calls.Add(1)
+	return p.Client.GetInto(ctx, key, dst)
+}
+
+func (p *patient) Put(ctx context.Context, key, value []byte, e ...hydra.Expiry) (uint64, error) {
+	p.calls.Add(1)
+	return p.Client.Put(ctx, key, value, e...)
+}
+
+func (p *patient) Batch(ctx context.Context, list []hydra.Request) error {
+	p.calls.Add(1)
+	return p.Client.Batch(ctx, list)
+}
+
+// testLoopWaitsForNothing: plain commands, right or wrong, on one key or on several, are carried out without a call
+// that waits.
+func testLoopWaitsForNothing(t *testing.T, client *hydra.Client) {
+	store := &patient{Client: client}
+	s, addr := serve(t, store, Config{})
+	nc, in := connect(t, addr)
+	ask(t, nc, in, "SET v 1\r\nSET w 1 EX x\r\nSET w 1\r\nINCR w\r\nSET w x EX x\r\nINCRBY w 2\r\nINCRBY w x\r\nSETEX w 1 1 1\r\nGET w\r\nGET\r\nPING\r\n", "+OK\r\n-ERR value is not an integer or out of range\r\n+OK\r\n:2\r\n"+
+		"-ERR value is not an integer or out of range\r\n:4\r\n-ERR value is not an integer or out of range\r\n-ERR wrong number of arguments for 'setex' command\r\n"+
+		"$1\r\n4\r\n-ERR wrong number of arguments for 'get' command\r\n+PONG\r\n")
+	require.Equal(t, 1, s.looping())
+	require.Zero(t, store.calls.Load())
+}
+
+// elsewhere is a local store whose requests end in other goroutines than the caller's.
+type elsewhere struct{ *hydra.Client }
+
+func (e elsewhere) Serve() { go e.Client.Serve() }
+
+// A stuck store answers no request before release or Withdraw.
+type stuck struct {
+	*hydra.Client
+	begun chan func(error)
+}
+
+func (s stuck) Begin(b *hydra.Begun, list []hydra.Request) {
+	s.begun <- func(err error) {
+		for i := range list {
+			list[i].Err = err
+		}
+		s.Client.Begin(b, nil)
+	}
+}
+
+func (s stuck) Withdraw(b *hydra.Begun, err error) { (<-s.begun)(err) }
+
+// testLoopWakes: no answer is left while the loop sleeps.
+func testLoopWakes(t *testing.T, client *hydra.Client) {
+	s, addr := serve(t, elsewhere{client}, Config{})
+	nc, in := connect(t, addr)
+	for range 3000 {
+		ask(t, nc, in, "SET a 1\r\n", "+OK\r\n")
+	}
+	require.Equal(t, 1, s.looping())
+}
+
+// testLoopEnds: Close ends connections that wait for requests, Shutdown those that wait for input; both in no time.
+func testLoopEnds(t *testing.T, client *hydra.Client) {
+	store := stuck{client, make(chan func(error), 1)}
+	s, addr := serve(t, store, Config{})
+	nc, in := connect(t, addr)
+	_, err := io.WriteString(nc, "SET a 1\r\n")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(store.begun) > 0 }, 10*time.Second, time.Millisecond)
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		(<-store.begun)(hydra.ErrUnknownOutcome)
+		t.Fatal("Close waits for requests")
+	}
+	got, _ := io.ReadAll(in)
+	require.NotContains(t, string(got), "+OK")
+
+	s, addr = serve(t, client, Config{})
+	nc, in = connect(t, addr)
+	ask(t, nc, in, "PING\r\n", "+PONG\r\n")
+	began := time.Now()
+	require.NoError(t, s.Shutdown(t.Context()))
+	require.Less(t, time.Since(began), 5*time.Second)
+	_, err = in.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// testLoopLeaves: a client that goes away while its request is under way leaves nothing behind, and the loop sleeps
+// meanwhile.
+func testLoopLeaves(t *testing.T, client *hydra.Client) {
+	store := stuck{client, make(chan func(error), 1)}
+	s, addr := serve(t, store, Config{})
+	nc, _ := connect(t, addr)
+	_, err := io.WriteString(nc, "SET a 1\r\n")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(store.begun) > 0 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 1, s.Connections())
+	nc.Close()
+	require.Eventually(t, s.loop.asleep.Load, 10*time.Second, time.Millisecond)
+	(<-store.begun)(nil)
+	assert.Eventually(t, func() bool { return s.Connections() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// TestLoopDurable: what 20 connections were told of is in the files, in the state that each was told of last.
+func TestLoopDurable(t *testing.T) {
+	dir := t.TempDir()
+	o := machine.Options{Dir: dir, Durability: shard.Sync}
+	const clients, rounds = 20, 20
+	t.Run("write", func(t *testing.T) {
+		s, addr := serve(t, newLocal(t, o), Config{})
+		t.Run("clients", func(t *testing.T) {
+			for id := range clients {
+				t.Run(fmt.Sprint(id), func(t *testing.T) {
+					t.Parallel()
+					nc, in := connect(t, addr)
+					for i := range rounds {
+						ask(t, nc, in, fmt.Sprintf("SET k%d %d\r\nINCR k%d\r\n", id, i, id), fmt.Sprintf("+OK\r\n:%d\r\n", i+1))
+					}
+				})
+			}
+		})
+		require.Eventually(t, func() bool { return s.Connections() == 0 }, 10*time.Second, time.Millisecond)
+	})
+	client := newLocal(t, o)
+	for id := range clients {
+		v, err := client.Get(context.Background(), fmt.Appendf(nil, "k%d", id))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(rounds), string(v))
+	}
+}
