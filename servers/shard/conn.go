@@ -28,15 +28,10 @@ type conn struct {
 	client *client
 	denied bool // AUTH has to come first
 	proof  [protocol.ProofSize]byte
-	held   []heldAnswer // answers for which the peer has no room: nothing is received before they are sent
+	held   wire.Held // answers for which the peer has no room: nothing is received before they are sent
 	ended  bool
 	once   bool // no write is repeated, so none is remembered
 	direct bool // the answer under construction is in the ring's memory
-}
-
-type heldAnswer struct {
-	h    wire.Header
-	body []byte
 }
 
 // A message is a polled request.
@@ -141,15 +136,7 @@ func (s *Shard) dropEnded() {
 // flush sends answers that were held back, and all answers of this sweep.
 func (s *Shard) flush() (worked bool) {
 	for _, c := range s.conns {
-		for len(c.held) > 0 && !c.ended {
-			a := &c.held[0]
-			b, err := c.Begin(len(a.body))
-			if err != nil {
-				break // ErrAgain, or the connection has ended, which poll notices
-			}
-			c.End(&a.h, append(b, a.body...))
-			*a = heldAnswer{}
-			c.held = c.held[1:]
+		if !c.ended && c.held.Send(c) {
 			worked = true
 		}
 		c.Flush()
@@ -237,7 +224,7 @@ func (s *Shard) end(r reply, flags protocol.Flags, status protocol.Status, body 
 	if err := r.c.Err(); err != nil && !errors.Is(err, wire.ErrAgain) {
 		return
 	}
-	r.c.held = append(r.c.held, heldAnswer{s.header, body})
+	r.c.held.Add(&s.header, body)
 }
 
 // partHead is the size of a part's head.

@@ -23,14 +23,9 @@ type conn struct {
 	Conn
 	denied bool // AUTH has to come first
 	proof  [protocol.ProofSize]byte
-	held   []heldAnswer // answers for which the peer has no room: nothing is received before they are sent
+	held   wire.Held // answers for which the peer has no room: nothing is received before they are sent
 	ended  bool
 	locked bool // the client has asked for locks
-}
-
-type heldAnswer struct {
-	h    wire.Header
-	body []byte
 }
 
 // Greeting has the fields of a connection's hello.
@@ -98,15 +93,7 @@ func (p *Partition) dropEnded() {
 func (p *Partition) flush() (worked bool) {
 	p.owes = false
 	for _, c := range p.conns {
-		for len(c.held) > 0 && !c.ended {
-			a := &c.held[0]
-			b, err := c.Begin(len(a.body))
-			if err != nil {
-				break // ErrAgain, or the connection has ended, which receive notices
-			}
-			c.End(&a.h, append(b, a.body...))
-			*a = heldAnswer{}
-			c.held = c.held[1:]
+		if !c.ended && c.held.Send(c) {
 			worked = true
 		}
 		c.Flush()
@@ -147,7 +134,7 @@ func (p *Partition) send(r reply, s protocol.Status, body []byte) {
 			return
 		}
 	}
-	c.held = append(c.held, heldAnswer{h, slices.Clone(body)})
+	c.held.Add(&h, slices.Clone(body))
 }
 
 // request serves a message.
