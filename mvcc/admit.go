@@ -41,6 +41,7 @@ type admission struct {
 	maintenance *maintenance
 	spreading   spreading
 	refused     atomic.Pointer[refusal]
+	awaited     atomic.Uint64 // above the Seq of the oldest reader when a commit had waited for its end in vain
 }
 
 // admit waits for memory and reserves the pages that a commit may need, so that nothing after resolve fails for lack

@@ -35,7 +35,7 @@ type roomWanted struct {
 	pages   int64
 	reserve func(more int64) error // reserves what the commit needs, if more pages than that are free
 	asked   bool                   // readers were waited for once,
-	vain    bool                   // and were asked to end, and have not ended
+	vain    bool                   // and were asked to end, and have not ended: see waitsInVain
 }
 
 // makeRoom is called by a committer that finds the file full, and reserves what the committer needs. It makes more
@@ -154,9 +154,10 @@ func (c *cleaner) cleanOnce(full bool) (moved bool, err error) {
 
 // awaitRoom reserves what a committer needs, if more pages besides are free. It tries until nobody reads below the
 // given Seq, and then returns the last result. After lastWait, or when waiting is no use, it does without the further
-// pages. Readers that make it wait for longer than roomWait are asked to end, if that can help; deletes always ask.
+// pages; later puts do not wait for the same reader again. Readers that make it wait for longer than roomWait are asked to end, if that can help; deletes always ask.
 func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
+	w.vain = w.vain || a.waitsInVain(installed)
 	for {
 		err := w.reserve(more)
 		if !logstore.IsFull(err) || a.tree.horizon.Load() >= installed {
@@ -164,13 +165,16 @@ func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error
 		}
 		switch waited := time.Since(begin); {
 		case waited > lastWait || w.vain && !w.deletes:
+			if waited > lastWait {
+				a.awaited.Store(a.tree.horizon.Load() + 1)
+			}
 			w.vain = true
 			return w.reserve(0)
 		case waited > roomWait || w.asked:
+			w.asked = true
 			if !w.deletes && a.store.HeldBytes() < w.pages*logstore.PageSize {
 				return w.reserve(0)
 			}
-			w.asked = true
 			a.readers.expireBelow(installed)
 		}
 		time.Sleep(time.Millisecond)
