@@ -151,8 +151,8 @@ func (k *keyspaces) dropAll() {
 	}
 }
 
-// A commit with a sync of its own for each keyspace made 5,000 of ten records take 9.8 s. So one transaction deletes
-// several keyspaces if they are small.
+// One transaction deletes several keyspaces if they are small: 5,000 of ten records took 1.8 to 2.2 s with a commit and
+// a sync for each, and take 0.14 to 0.27.
 const (
 	dropSpaces = 16   // most keyspaces; each clears a range, and recentlyCleared of package mvcc remembers 64 of them
 	dropKeys   = 4096 // most keys that it deletes one by one in all keyspaces but the first
