@@ -125,8 +125,8 @@ func (c *Cell) fillIn(dir string, s shape, n int) error {
 	return errors.Join(c.put(s, slices.Values(keyOrder(s, n))), c.store.Sync(), c.Close())
 }
 
-// load puts records 0 to n-1 in that order, which is none of their keys unless these ascend, in version 0, into the open store. It waits
-// for nothing behind the last commit.
+// load puts records 0 to n-1, in version 0, into the open store, in the order of their numbers, which need not be that of their
+// keys. It waits for nothing after the last commit.
 func (c *Cell) load(s shape, n int) error {
 	return c.put(s, func(yield func(int) bool) {
 		for i := range n {

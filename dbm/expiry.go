@@ -48,7 +48,7 @@ const (
 	timeBytes    = 6
 	stampedBytes = stampBytes + timeBytes
 
-	// mostTimedKey is the longest key in the tree, in bytes, of a record that expires. The index stores it behind a
+	// mostTimedKey is the longest key in the tree, in bytes, of a record that expires. The index stores it after a
 	// prefix and a time.
 	mostTimedKey = maxKey + 8 - 3 - timeBytes
 
