@@ -251,6 +251,7 @@ soak:
 	$(GO) test -timeout 20m -run '^TestModel$$' ./logstore ./override -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
 	$(MAKE) crash scripts faults damage isolation CRASHTIME=$(SOAKTIME) CRASHFIRST=$(SOAKFIRST) SCRIPTTIME=5m FAULTTIME=4m DAMAGETIME=1m ISOLATIONRUNS=5
 	$(GO) test -timeout 20m -run '^TestCrash(Concurrent|HeldReaders|Overwrites)$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
+	$(GO) test -timeout 20m -run '^TestWholeModel$$' ./dbm -args -whole.first $(SOAKFIRST) -whole.runs 500 -whole.acts 600 -whole.time 1m
 	$(GO) test -timeout 20m -run '^TestAttack$$' ./dbm -args -attack.from $(SOAKFIRST) -attack.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m -run '^TestAttack$$' ./dbm -args -attack.from $(SOAKFIRST) -attack.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...

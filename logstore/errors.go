@@ -16,6 +16,9 @@ var (
 	ErrFailed   = errors.New("flashdbm: database handle failed; close it and open the file again")
 	ErrTooOld   = errors.New("flashdbm: snapshot too old: the transaction was open longer than what it sees could be kept")
 	ErrReadOnly = errors.New("flashdbm: database is open read-only")
+
+	// ErrSmallSegments cannot happen with segments of the default size.
+	ErrSmallSegments = errors.New("flashdbm: key or value too long for the small segments of this file; load its dump into a new file")
 )
 
 // PageError is damage at one page, found when it was read.

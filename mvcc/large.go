@@ -2,16 +2,12 @@ package mvcc
 
 import (
 	"bytes"
-	"errors"
 	"io"
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
-
-// errSegmentTooSmall cannot happen with segments of the default size.
-var errSegmentTooSmall = errors.New("flashdbm: key or value too long for the small segments of this file; load its dump into a new file")
 
 // putLarge puts a value that is longer than a run. It writes the value to private segments at once, so that memory
 // has it only once.
@@ -57,7 +53,7 @@ func (v *largeValue) put(key []byte) error {
 	}
 	list := int64(btree.RunKeyLen(key)) + logstore.ListBytes(len(extents))
 	if list > tx.e.store.MaxRun() {
-		return errSegmentTooSmall
+		return logstore.ErrSmallSegments
 	}
 	tx.large = append(tx.large, v.private)
 	v.private = nil

@@ -26,7 +26,7 @@ func TestKeyTooLongForSmallSegments(t *testing.T) {
 	e := openMem(t, mem, logstore.MinSegmentPages)
 	tx, err := e.Begin(TxOptions{})
 	require.NoError(t, err)
-	require.ErrorIs(t, tx.Put(bytes.Repeat([]byte("k"), 64<<10), []byte("v")), errSegmentTooSmall)
+	require.ErrorIs(t, tx.Put(bytes.Repeat([]byte("k"), 64<<10), []byte("v")), logstore.ErrSmallSegments)
 	require.NoError(t, tx.Put(bytes.Repeat([]byte("k"), 8<<10), []byte("v")))
 	require.NoError(t, tx.Put([]byte("long value"), make([]byte, 100<<10)))
 	require.NoError(t, tx.Commit())

@@ -157,7 +157,11 @@ func (b *Build) Large(key, value []byte) (btree.PageID, error) {
 	if err != nil {
 		return 0, err
 	}
-	pages := logstore.RunPages(int64(len(key)) + logstore.ListBytes(len(extents)))
+	list := int64(len(key)) + logstore.ListBytes(len(extents))
+	if list > b.p.store.MaxRun() {
+		return 0, logstore.ErrSmallSegments
+	}
+	pages := logstore.RunPages(list)
 	if err := b.begin(pages); err != nil {
 		return 0, err
 	}
