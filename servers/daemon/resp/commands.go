@@ -80,6 +80,9 @@ func (c *conn) do(args [][]byte) {
 		c.runBatch()
 	}
 	switch {
+	case x == nil && fromBrowser(args[0]):
+		c.s.stats.broken.Add(1)
+		c.quit = true // without an answer
 	case !c.known && (x == nil || !x.open):
 		c.fail(errNoAuth)
 	case x == nil:
@@ -92,6 +95,11 @@ func (c *conn) do(args [][]byte) {
 		x.run(c, args)
 	}
 }
+
+// fromBrowser reports whether a command is a line of a request by HTTP. A web page can make a browser on this machine
+// send such a request to any port, and the lines of its body would be commands. As Redis does, the server ends the
+// connection: all that comes before is POST or Host, or is a command that takes no HTTP/1.1.
+func fromBrowser(name []byte) bool { return is(name, "POST") || is(name, "HOST:") }
 
 // fail answers with an error, after the answers of the batch.
 func (c *conn) fail(s string) {

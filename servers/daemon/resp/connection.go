@@ -44,7 +44,7 @@ func cmdQuit(c *conn, _ [][]byte) {
 func cmdSelect(c *conn, args [][]byte) {
 	switch n, ok := parseInt(args[1]); {
 	case !ok:
-		c.fail("ERR invalid DB index")
+		c.fail(errNotInteger)
 	case n != 0:
 		c.fail("ERR DB index is out of range")
 	default:

@@ -98,6 +98,11 @@ func (o expireConditions) allow(old time.Time, ms int64) bool {
 
 func expireCommand(name string, unit time.Duration, relative bool) func(*conn, [][]byte) {
 	return func(c *conn, args [][]byte) {
+		o, wrong := parseExpire(args[3:])
+		if wrong != "" {
+			c.fail(wrong)
+			return
+		}
 		n, ok := parseInt(args[2])
 		if !ok {
 			c.fail(errNotInteger)
@@ -106,11 +111,6 @@ func expireCommand(name string, unit time.Duration, relative bool) func(*conn, [
 		ms, ok := milliseconds(n, unit, relative)
 		if !ok {
 			c.fail(fmt.Sprintf("ERR invalid expire time in '%s' command", name))
-			return
-		}
-		o, wrong := parseExpire(args[3:])
-		if wrong != "" {
-			c.fail(wrong)
 			return
 		}
 		done := false

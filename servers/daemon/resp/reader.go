@@ -169,7 +169,7 @@ func (d *reader) next() (args [][]byte, ok bool, err error) {
 				return nil, false, err
 			}
 			if len(line) == 0 || line[0] != '$' {
-				return nil, false, protocolError(fmt.Sprintf("expected '$', got %q", first(line)))
+				return nil, false, protocolError(fmt.Sprintf("expected '$', got '%s'", first(line)))
 			}
 			n, ok := parseInt(line[1:])
 			switch {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -107,6 +108,38 @@ func script(t testing.TB, addr, text string) {
 	}
 }
 
+// TestRequestsOfBrowsers sends what a web page can make a browser send, with commands in the body: none of them is
+// carried out. What was sent before is.
+func TestRequestsOfBrowsers(t *testing.T) { withStores(t, testRequestsOfBrowsers) }
+
+func testRequestsOfBrowsers(t *testing.T, store *hydra.Client) {
+	_, addr := serve(t, store, Config{})
+	for _, request := range []string{
+		"POST / HTTP/1.1\r\nContent-Length: 15\r\n\r\nSET browser 1\r\n",
+		"post / HTTP/1.1\r\n\r\nSET browser 1\r\n",
+		"GET / HTTP/1.1\r\nHost: localhost:6380\r\n\r\nSET browser 1\r\n",
+		"PUT /x HTTP/1.1\nhost: localhost\n\nSET browser 1\n",
+		"*1\r\n$4\r\nPOST\r\n*3\r\n$3\r\nSET\r\n$7\r\nbrowser\r\n$1\r\n1\r\n",
+	} {
+		nc, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		nc.SetDeadline(time.Now().Add(time.Minute))
+		_, err = io.WriteString(nc, "SET before 1\r\n"+request)
+		require.NoError(t, err)
+		require.NoError(t, nc.(*net.TCPConn).CloseWrite())
+		answers, err := io.ReadAll(nc)
+		require.NoError(t, err, request)
+		require.True(t, strings.HasPrefix(string(answers), "+OK\r\n"), "%q", answers)
+		require.LessOrEqual(t, strings.Count(string(answers), "\r\n"), 2, "%q", answers)
+		require.NoError(t, nc.Close())
+	}
+	script(t, addr, `
+		GET browser
+		< $-1
+		GET before
+		< $1 | 1`)
+}
+
 func TestCommands(t *testing.T) { withStores(t, testCommands) }
 
 func testCommands(t *testing.T, store *hydra.Client) {
@@ -124,7 +157,7 @@ func testCommands(t *testing.T, store *hydra.Client) {
 			SELECT 1
 			< -ERR DB index is out of range
 			SELECT x
-			< -ERR invalid DB index
+			< -ERR value is not an integer or out of range
 			AUTH x
 			< ~-ERR AUTH <password> called without any password
 			CLIENT GETNAME
@@ -162,6 +195,26 @@ func testCommands(t *testing.T, store *hydra.Client) {
 			< $1 | 1
 			SET s:a 2 NX
 			< $-1
+			SET s:twice 1 PX 500000 NX px 1000000 NX
+			< +OK
+			TTL s:twice
+			< :1000
+			SET s:twice 1 EX 10 PX 10
+			< -ERR syntax error
+			SET s:twice 1 EX -5 KEEPTTL
+			< -ERR syntax error
+			SET s:twice 1 EX x foo
+			< -ERR syntax error
+			SET s:twice 1 EX x EX 100 GET
+			< $1 | 1
+			SET s:twice 1 EXAT -5
+			< -ERR invalid expire time in 'set' command
+			EXPIRE s:twice x FOO
+			< -ERR Unsupported option FOO
+			EXPIRE s:twice x NX GT
+			< -ERR NX and XX, GT or LT options at the same time are not compatible
+			EXPIRE s:twice x GT
+			< -ERR value is not an integer or out of range
 			SET s:a 2 XX
 			< +OK
 			SET s:b 2 XX

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -86,50 +87,50 @@ func milliseconds(n int64, unit time.Duration, relative bool) (ms int64, ok bool
 
 // setOptions are the options after key and value in SET.
 type setOptions struct {
-	nx, xx, get, keep, expires bool
-	expiry                     hydra.Expiry
+	nx, xx, get, keep bool
+	expiry            hydra.Expiry
 }
 
+// parseSet parses the options. As in Redis, an option may come twice, and the last one counts; what is wrong with a
+// time is looked at behind the names of all options.
 func parseSet(args [][]byte) (o setOptions, wrong string) {
+	var when, value []byte // the option that says when the key expires
 	for i := 3; i < len(args); i++ {
-		a := args[i]
-		var unit time.Duration
-		relative := false
-		switch {
+		switch a := args[i]; {
 		case is(a, "NX") && !o.xx:
 			o.nx = true
-			continue
 		case is(a, "XX") && !o.nx:
 			o.xx = true
-			continue
 		case is(a, "GET"):
 			o.get = true
-			continue
-		case is(a, "KEEPTTL") && !o.expires:
+		case is(a, "KEEPTTL") && when == nil:
 			o.keep = true
-			continue
-		case is(a, "EX"):
-			unit, relative = time.Second, true
-		case is(a, "PX"):
-			unit, relative = time.Millisecond, true
-		case is(a, "EXAT"):
-			unit = time.Second
-		case is(a, "PXAT"):
-			unit = time.Millisecond
-		}
-		i++
-		if unit == 0 || o.keep || o.expires || i == len(args) {
+		case setUnit(a) != 0 && !o.keep && i+1 < len(args) && (when == nil || bytes.EqualFold(when, a)):
+			i++
+			when, value = a, args[i]
+		default:
 			return o, errSyntax
 		}
-		if o.expiry, wrong = expiryOf("set", args[i], unit, relative); wrong != "" {
-			return o, wrong
-		}
-		o.expires = true
 	}
 	if o.keep {
 		o.expiry = hydra.Keep()
 	}
-	return o, ""
+	if when != nil {
+		o.expiry, wrong = expiryOf("set", value, setUnit(when), len(when) == len("EX"))
+	}
+	return o, wrong
+}
+
+// setUnit returns the unit of an option of SET that says when the key expires: EX and PX count from now, EXAT and PXAT
+// from 1970. For other options it returns 0.
+func setUnit(option []byte) time.Duration {
+	switch {
+	case is(option, "EX"), is(option, "EXAT"):
+		return time.Second
+	case is(option, "PX"), is(option, "PXAT"):
+		return time.Millisecond
+	}
+	return 0
 }
 
 func cmdSet(c *conn, args [][]byte) {
