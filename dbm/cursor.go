@@ -201,7 +201,10 @@ func (c *Cursor) Err() error { return c.err }
 
 func (c *Cursor) ready() bool {
 	c.on, c.stepped = false, false
-	return !c.done() && c.err == nil
+	if !c.done() && c.err == nil && c.tx.dropped != nil && isDropped(c.tx) {
+		c.err = errDropped
+	}
+	return c.err == nil
 }
 
 // done reports whether the transaction has ended, and sets the cursor's error to ErrTxDone if it has.

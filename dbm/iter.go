@@ -83,10 +83,14 @@ func (c *Cursor) passedOver(key []byte) {
 	c.err = c.tx.note(fmt.Errorf("%w: a record with a key that is not below %.40q lies before it", ErrCorrupt, key))
 }
 
-// endIteration releases the cursor of an iterator, and sets tx.err if the transaction ended during the iteration.
+// endIteration releases the cursor of an iterator, and sets tx.err if the transaction ended during the iteration, or
+// has dropped the keyspace.
 func (c *Cursor) endIteration() {
 	if c.err == ErrTxDone {
 		c.tx.noteEnded()
+	}
+	if c.err == errDropped && c.tx.err == nil {
+		c.tx.err = errDropped
 	}
 	if c.inner.Cursor != nil {
 		c.inner.Release()

@@ -292,8 +292,8 @@ func countStored(tx *Tx) (int64, error) {
 // counter that the tree maintains, in constant time. In a database with keyspaces it reads the pages of the
 // keyspace, or for the default keyspace those of all others: about a thousand pages in a millisecond.
 func (tx *Tx) Len() (n int64, err error) {
-	if tx.done {
-		return 0, ErrTxDone
+	if err := tx.canRead(nil); err != nil {
+		return 0, err
 	}
 	if tx.aging {
 		if lost := tx.during(func() { n, err = tx.Len() }); lost != nil {
