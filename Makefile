@@ -229,13 +229,14 @@ race:
 # starts a goroutine, or whose single goroutine is slow with it, are left out there, as are tests of one goroutine that take long, and tests of
 # one caller whose calls other tests make concurrently: ALONE, ONE_CALLER; those that mostly wait for other processes; and etcd, which takes as long to
 # compile as all of the servers. make soak-servers has them all, and the tests with go-redis. Four packages at once, since their tests wait for
-# each other's timeouts and sleeping threads more than they compute.
+# each other's timeouts and sleeping threads more than they compute; first those that take a minute each, or they would run alone at the end.
 ALONE = Test(Cluster|Move|Nodes)?Simulation(Repeats)?|TestPeerThatReceivesNothing|TestMessages|TestRing|TestGrowth
 ONE_CALLER = TestLarge(Full)?|TestSizes|TestBatchAndScan|TestPartsAsCalls
 RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(arena|circle|table|replica|ramp/protocol|fabric/(sim|shm|tcp)|daemon/(bench|flashdbmd|etcdmap))$$')
+LONGEST = ./hydra/machine ./hydra ./daemon/flashdbmd ./ramp/machine
 .PHONY: test-servers
 test-servers:
-	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -p 4 -timeout 30m ./...
+	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -p 4 -timeout 30m $(LONGEST) ./...
 	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip 'TwoProcesses|^($(ALONE)|$(ONE_CALLER))$$' -p 4 -timeout 30m $(RACED_SERVERS)
 
 # The fabrics with 10^6 random operations each, in one process and across two; then every test under the race detector, in full length and
