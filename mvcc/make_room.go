@@ -154,7 +154,8 @@ func (c *cleaner) cleanOnce(full bool) (moved bool, err error) {
 
 // awaitRoom reserves what a committer needs, if more pages besides are free. It tries until nobody reads below the
 // given Seq, and then returns the last result. After lastWait, or when waiting is no use, it does without the further
-// pages; later puts do not wait for the same reader again. Readers that make it wait for longer than roomWait are asked to end, if that can help; deletes always ask.
+// pages; later puts do not wait for the same reader again. Readers that make it wait for longer than roomWait are asked
+// to end, if that can help; deletes always ask.
 func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
 	w.vain = w.vain || a.waitsInVain(installed)
