@@ -202,7 +202,7 @@ func Example_comingFromLMDB() {
 	err = db.View(func(tx *dbm.Tx) error {
 		c := tx.Cursor()
 		if c.Seek([]byte("n")) { // MDB_SET_RANGE
-			fmt.Printf("at or behind n: %s\n", c.Key())
+			fmt.Printf("at or after n: %s\n", c.Key())
 		}
 		if c.Prev() { // MDB_PREV
 			fmt.Printf("before it: %s\n", c.Key())

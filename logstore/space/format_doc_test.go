@@ -58,7 +58,7 @@ func TestFormatSpaceMap(t *testing.T) {
 	b := sp.Encode(nil)
 	require.EqualValues(t, 3, le.Uint32(head.Field("segments").In(b)))
 	require.Len(t, b, head.End()+3*l.Field("live map").Offset, "no live map where nothing lives")
-	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows; %d: and masks, a mean and a map of raw pages behind it", mapDead, mapPartial, mapLogged), l.Field("form").Constraint)
+	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows; %d: and masks, a mean and a map of raw pages after it", mapDead, mapPartial, mapLogged), l.Field("form").Constraint)
 	require.Equal(t, byte(mapDead), l.Field("form").In(b[head.End():])[0])
 
 	require.Equal(t, map[string]uint64{
