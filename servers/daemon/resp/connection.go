@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"time"
 )
@@ -186,7 +187,7 @@ func cmdClient(c *conn, args [][]byte) {
 	case (sub == "NO-EVICT" || sub == "NO-TOUCH") && len(args) == 3:
 		c.out.simple("OK") // nothing here depends on the setting
 	case sub == "INFO" && len(args) == 2:
-		c.out.verbatim(c.line() + "\n")
+		c.out.verbatim(c.line(c.net) + "\n")
 	case sub == "LIST" && len(args) == 2:
 		c.out.verbatim(c.s.clientList())
 	default:
@@ -194,17 +195,22 @@ func cmdClient(c *conn, args [][]byte) {
 	}
 }
 
-// line describes the connection in CLIENT LIST. Any goroutine may call it.
-func (c *conn) line() string {
-	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d db=0 user=default", c.id, c.net.RemoteAddr(), c.net.LocalAddr(), *c.name.Load(), int(time.Since(c.began).Seconds()))
+// line describes the connection in CLIENT LIST. Any goroutine may call it; nc is c.net.
+func (c *conn) line(nc net.Conn) string {
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d db=0 user=default", c.id, nc.RemoteAddr(), nc.LocalAddr(), *c.name.Load(), int(time.Since(c.began).Seconds()))
 }
 
+// clientList holds no lock while it writes the list, which takes long if there are many connections.
 func (s *Server) clientList() string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	var b strings.Builder
+	list := make(map[*conn]net.Conn, len(s.conns))
 	for c := range s.conns {
-		b.WriteString(c.line() + "\n")
+		list[c] = c.net
+	}
+	s.mu.Unlock()
+	var b strings.Builder
+	for c, nc := range list {
+		b.WriteString(c.line(nc) + "\n")
 	}
 	return b.String()
 }

@@ -60,14 +60,14 @@ const (
 )
 
 // turn tells how the loop runs a command. Plain commands are those that only add a request to the batch, and those that
-// are prompt. SET with the option GET reads first, and then waits.
+// are prompt. SET with the option GET reads first, and then waits. CLIENT LIST takes milliseconds with many clients.
 func (c *conn) turn(args [][]byte) turn {
 	x := c.find(args)
 	if x == nil || !(x.queued && c.known || x.prompt) || len(args) > plainArgs {
 		return turnAlone
 	}
 	for i, a := range args[1:] {
-		if len(a) > plainArg || i >= 2 && x.queued && is(a, "GET") {
+		if len(a) > plainArg || i >= 2 && x.queued && is(a, "GET") || i == 0 && x.prompt && is(a, "LIST") {
 			return turnAlone
 		}
 	}

@@ -63,7 +63,7 @@ func (l *loop) adopt(nc net.Conn) *raw { return unpoll(nc) }
 // close ends the loop, which has no connections any more.
 func (l *loop) close() {
 	l.ended.Store(true)
-	l.wake()
+	l.ring()
 	l.done.Wait()
 	unix.Close(l.poll)
 	unix.Close(l.alarm)
@@ -72,14 +72,11 @@ func (l *loop) close() {
 // stop tells the loop that the server is closing.
 func (l *loop) stop() {
 	l.ending.Store(true)
-	l.wake()
+	l.ring()
 }
 
-func (l *loop) wake() {
-	if l.asleep.CompareAndSwap(true, false) {
-		unix.Write(l.alarm, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	}
-}
+// ring ends the loop's sleep, or its next one: the loop does not look for what stop and close say before it sleeps.
+func (l *loop) ring() { unix.Write(l.alarm, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 // push passes a connection to the loop. Any goroutine may call it.
 func (l *loop) push(c *conn) {
@@ -89,7 +86,9 @@ func (l *loop) push(c *conn) {
 			break
 		}
 	}
-	l.wake()
+	if l.asleep.CompareAndSwap(true, false) {
+		l.ring()
+	}
 }
 
 func (l *loop) watch(fd int, slot int32) error {
@@ -131,7 +130,7 @@ func (l *loop) wait(worked bool) int {
 	}
 	l.asleep.Store(true)
 	defer l.asleep.Store(false)
-	if l.passed.Load() != nil || l.ended.Load() {
+	if l.passed.Load() != nil {
 		return 0
 	}
 	n, _ := unix.EpollWait(l.poll, l.events[:], -1)
@@ -297,6 +296,10 @@ func (l *loop) commands(c *conn) (more, here bool) {
 			}
 			if err != nil {
 				l.move(c, nil, err)
+				return false, false
+			}
+			if !ok && c.in.exceeds(plainArgs, plainArg) {
+				l.move(c, nil, nil)
 				return false, false
 			}
 			if !ok {

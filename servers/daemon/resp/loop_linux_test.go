@@ -56,7 +56,7 @@ func TestLoop(t *testing.T) {
 	client := newLocal(t, machine.Options{Durability: shard.Memory})
 	for name, test := range map[string]func(*testing.T, *hydra.Client){
 		"Keeps": testLoopKeeps, "Order": testLoopOrder, "SlowClient": testLoopSlowClient, "Wakes": testLoopWakes, "Ends": testLoopEnds, "Leaves": testLoopLeaves,
-		"LeavesWhole": testLoopLeavesWhole, "WaitsForNothing": testLoopWaitsForNothing,
+		"LeavesWhole": testLoopLeavesWhole, "WaitsForNothing": testLoopWaitsForNothing, "LeavesEarly": testLoopLeavesEarly, "CloseIsHeard": testLoopCloseIsHeard,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, client) })
 	}
@@ -148,13 +148,19 @@ func testLoopOrder(t *testing.T, client *hydra.Client) {
 // testLoopSlowClient: a client that asks for much and does not read delays nobody, and gets all of it in the end.
 func testLoopSlowClient(t *testing.T, client *hydra.Client) {
 	_, addr := serve(t, client, Config{})
-	slow, slowIn := connect(t, addr)
 	value := strings.Repeat("v", 30_000)
+	for name, command := range map[string]string{"of the store": "GET long\r\n", "of the loop": "ECHO " + value + "\r\n"} {
+		t.Run(name, func(t *testing.T) { testSlowClient(t, addr, value, command) })
+	}
+}
+
+func testSlowClient(t *testing.T, addr, value, command string) {
+	slow, slowIn := connect(t, addr)
 	ask(t, slow, slowIn, "SET long "+value+"\r\n", "+OK\r\n")
 	const gets = 1000 // more than the buffers of both sockets hold
 	sent := make(chan error, 1)
 	go func() {
-		_, err := io.WriteString(slow, strings.Repeat("GET long\r\n", gets))
+		_, err := io.WriteString(slow, strings.Repeat(command, gets))
 		sent <- err
 	}()
 	nc, in := connect(t, addr)
@@ -163,7 +169,10 @@ func testLoopSlowClient(t *testing.T, client *hydra.Client) {
 	}
 	want := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
 	for range gets {
-		ask(t, slow, slowIn, "", want)
+		got := make([]byte, len(want))
+		_, err := io.ReadFull(slowIn, got)
+		require.NoError(t, err)
+		require.True(t, want == string(got))
 	}
 	require.NoError(t, <-sent)
 }
@@ -178,6 +187,85 @@ func testLoopLeavesWhole(t *testing.T, client *hydra.Client) {
 	got := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
 	ask(t, nc, in, strings.Repeat("GET whole\r\n", 3)+"SET whole x EX 100\r\nGET whole\r\n", got+got+got+"+OK\r\n$1\r\nx\r\n")
 	require.Zero(t, s.looping())
+}
+
+// testLoopLeavesEarly: the loop does not collect long commands, in buffers that grow, and makes no long lists.
+func testLoopLeavesEarly(t *testing.T, client *hydra.Client) {
+	s, addr := serve(t, client, Config{})
+	value := strings.Repeat("x", plainArg+1)
+	for name, parts := range map[string][3]string{
+		"a long argument":       {fmt.Sprintf("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$%d\r\n", len(value)), value + "\r\nPING\r\n", "+OK\r\n+PONG\r\n"},
+		"one behind a batch":    {fmt.Sprintf("SET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$%d\r\n", len(value)), value + "\r\nSTRLEN a\r\n", fmt.Sprintf("+OK\r\n+OK\r\n:%d\r\n", len(value))},
+		"many arguments":        {fmt.Sprintf("*%d\r\n", plainArgs+1), strings.Repeat("$6\r\nEXISTS\r\n", plainArgs+1), ":0\r\n"},
+		"what is too long":      {fmt.Sprintf("*2\r\n$3\r\nGET\r\n$%d\r\n", maxDropped), "", ""},
+		"a list of connections": {"CLIENT LIST\r\n", "", "$"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := s.looping()
+			nc, in := connect(t, addr)
+			ask(t, nc, in, "PING\r\n", "+PONG\r\n")
+			require.Equal(t, before+1, s.looping())
+			ask(t, nc, in, parts[0], "")
+			require.Eventually(t, func() bool { return s.looping() == before }, 10*time.Second, time.Millisecond)
+			ask(t, nc, in, parts[1], parts[2])
+		})
+	}
+}
+
+// A looked context calls a function whenever it was asked for its error.
+type looked struct {
+	context.Context
+	after func()
+}
+
+func (l looked) Err() error {
+	defer l.after()
+	return l.Context.Err()
+}
+
+// testLoopCloseIsHeard: Close comes when the loop has just looked whether it has.
+func testLoopCloseIsHeard(t *testing.T, client *hydra.Client) {
+	store := stuck{client, make(chan func(error), 1)}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := NewServer(store, Config{})
+	var lp *loop
+	var now atomic.Bool
+	closed := make(chan error, 1)
+	s.ctx = looked{s.ctx, func() {
+		if now.CompareAndSwap(true, false) {
+			go func() { closed <- s.Close() }()
+			for !lp.ending.Load() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	nc, _ := connect(t, l.Addr().String())
+	_, err = io.WriteString(nc, "SET a 1\r\n")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(store.begun) > 0 }, 10*time.Second, time.Millisecond)
+	_, err = io.WriteString(nc, "PING\r\n") // the loop stops watching the socket
+	require.NoError(t, err)
+	time.Sleep(20 * time.Millisecond)
+	s.mu.Lock()
+	lp = s.loop
+	s.mu.Unlock()
+	now.Store(true)
+	lp.ring()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		select {
+		case end := <-store.begun:
+			end(hydra.ErrUnknownOutcome)
+		default:
+		}
+		t.Fatal("the loop sleeps while the server closes")
+	}
+	require.ErrorIs(t, <-served, ErrClosed)
 }
 
 // A patient store has calls that wait for an answer.

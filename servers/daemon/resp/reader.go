@@ -207,6 +207,11 @@ func (d *reader) next() (args [][]byte, ok bool, err error) {
 	return d.args, true, nil
 }
 
+// exceeds reports whether the command that has arrived in part has more arguments than that, or one of more bytes.
+func (d *reader) exceeds(args, bytes int) bool {
+	return d.left > 0 && (d.left+len(d.ends) > args || d.bulk > bytes || d.long > 0)
+}
+
 // dropped drops the bytes that have arrived of an argument that is too long, and reports whether that was all of it.
 func (d *reader) dropped() bool {
 	at := d.r + d.pos
