@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,6 +129,9 @@ func (l *loop) wait(worked bool) int {
 	if n, _ := unix.EpollWait(l.poll, l.events[:], 0); n > 0 || worked {
 		return max(n, 0)
 	}
+	// The shard may have made a goroutine ready that reads from the file for a request. It runs on this thread now, rather
+	// than on another one that has to be woken for it.
+	runtime.Gosched()
 	l.asleep.Store(true)
 	defer l.asleep.Store(false)
 	if l.passed.Load() != nil {
