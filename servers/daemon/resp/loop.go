@@ -14,14 +14,15 @@ import (
 //
 //  1. The loop never waits, except for events. So no connection delays another one by more than its own work. What may
 //     wait, or may take long, is left to a goroutine: a connection begins in the loop, and the first command that is
-//     not plain (see turn) moves it to a goroutine of its own, for good. So do values, and answers that a client does
-//     not read.
+//     not plain (see turn) moves it to a goroutine of its own, for good. Long values move it too, and so do answers
+//     that a client does not read.
 //  2. A connection in the loop is used by the loop's goroutine only. While it waits for its requests, nothing else of it
-//     is served, so its answers are in order; what they need of the input stays where it is.
+//     is served. So its answers are in order, and the input that the requests refer to stays where it is.
 //  3. Requests end in any goroutine, which passes the connection to the loop. The loop says that it sleeps before it
-//     looks for such connections for the last time; who passes one looks afterwards whether the loop sleeps, and wakes
-//     it. So no answer is left.
-//  4. A write is answered when its request has ended, as by a goroutine: the loop knows nothing of durability.
+//     looks for such connections for the last time; whoever passes one looks afterwards whether the loop sleeps, and
+//     then wakes it. So no answer is left unsent.
+//  4. A write is answered when its request has ended, as where a goroutine serves the connection: the loop knows nothing
+//     of durability.
 //
 // Only a store whose shards are in this process can begin requests without waiting, and only on Linux there is a loop.
 
@@ -35,11 +36,11 @@ type beginner interface {
 
 // looped is what the loop knows of a connection.
 type looped struct {
-	raw   *raw // the socket; nil: the connection has a goroutine
+	raw   *raw // the socket; nil: the connection was never in the loop
 	slot  int32
 	busy  bool         // its requests are under way
 	deaf  bool         // its socket is not watched
-	held  [][]byte     // a command that is to be run behind the batch
+	held  [][]byte     // a command that is to be run after the batch
 	begun *hydra.Begun // the batch
 	next  *conn        // in the stack of connections that were passed to the loop
 }
@@ -55,7 +56,7 @@ type turn uint8
 
 const (
 	turnNow   turn = iota // at once
-	turnLater             // behind the batch
+	turnLater             // after the batch
 	turnAlone             // in a goroutine
 )
 
@@ -71,7 +72,7 @@ func (c *conn) turn(args [][]byte) turn {
 			return turnAlone
 		}
 	}
-	// Behind a batch only what joins it for sure: an error, for instance, has to be answered in order.
+	// While there is a batch, only what certainly joins it: an error, for example, has to be answered in order.
 	b := &c.batch
 	if len(b.list) > 0 && (!x.sure(args) || b.full(hashOf(args[1]), !strings.HasPrefix(x.flags, "readonly"))) {
 		return turnLater

@@ -282,8 +282,8 @@ func (l *loop) serve(c *conn) {
 	}
 }
 
-// commands runs commands up to one that needs the batch to end. more: there may be others, behind answers that are to be
-// written first. here is false if the connection has left the loop.
+// commands runs commands up to one that needs the batch to end. more is true if it has stopped because answers have to
+// be written first, so that other commands may be left. here is false if the connection has left the loop.
 func (l *loop) commands(c *conn) (more, here bool) {
 	for !c.quit {
 		if len(c.out.out) >= outputFlush {
