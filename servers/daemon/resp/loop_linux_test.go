@@ -147,14 +147,14 @@ func testLoopOrder(t *testing.T, client *hydra.Client) {
 
 // testLoopSlowClient: a client that asks for much and does not read delays nobody, and gets all of it in the end.
 func testLoopSlowClient(t *testing.T, client *hydra.Client) {
-	_, addr := serve(t, client, Config{})
+	s, addr := serve(t, client, Config{})
 	value := strings.Repeat("v", 30_000)
 	for name, command := range map[string]string{"of the store": "GET long\r\n", "of the loop": "ECHO " + value + "\r\n"} {
-		t.Run(name, func(t *testing.T) { testSlowClient(t, addr, value, command) })
+		t.Run(name, func(t *testing.T) { testSlowClient(t, s, addr, value, command) })
 	}
 }
 
-func testSlowClient(t *testing.T, addr, value, command string) {
+func testSlowClient(t *testing.T, s *Server, addr, value, command string) {
 	slow, slowIn := connect(t, addr)
 	ask(t, slow, slowIn, "SET long "+value+"\r\n", "+OK\r\n")
 	const gets = 1000 // more than the buffers of both sockets hold
@@ -167,6 +167,8 @@ func testSlowClient(t *testing.T, addr, value, command string) {
 	for i := range 200 {
 		ask(t, nc, in, fmt.Sprintf("SET short %d\r\nGET short\r\n", i), fmt.Sprintf("+OK\r\n$%d\r\n%d\r\n", len(fmt.Sprint(i)), i))
 	}
+	require.Eventually(t, func() bool { return s.looping() == 1 }, 10*time.Second, time.Millisecond,
+		"a connection whose client does not read leaves the loop")
 	want := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
 	for range gets {
 		got := make([]byte, len(want))
