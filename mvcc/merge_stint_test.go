@@ -74,6 +74,12 @@ func TestCommitsGoOnDuringMerges(t *testing.T) {
 // passing it on.
 func TestSyncDuringLongMerges(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
+	syncing := func() <-chan error { // has asked the token holder to log when it returns
+		done := make(chan error, 1)
+		go func() { done <- e.Sync() }()
+		require.Eventually(t, e.log.wanted.Load, patience, time.Millisecond)
+		return done
+	}
 	t.Run("logged first", func(t *testing.T) {
 		put(t, e, "k", "v")
 		seq := e.marks.applied.Load()
@@ -89,9 +95,7 @@ func TestSyncDuringLongMerges(t *testing.T) {
 		seq := e.marks.applied.Load()
 		e.token.take()
 		defer e.token.pass(true)
-		done := make(chan error, 1)
-		go func() { done <- e.Sync() }()
-		require.Eventually(t, e.log.wanted.Load, patience, time.Millisecond)
+		done := syncing()
 		e.log.logIfWanted() // as pass does
 		within(t, func() { require.NoError(t, <-done) })
 		require.GreaterOrEqual(t, e.marks.durable.Load(), seq)
@@ -101,9 +105,7 @@ func TestSyncDuringLongMerges(t *testing.T) {
 		seq := e.marks.applied.Load()
 		e.token.take()
 		defer e.token.pass(true)
-		done := make(chan error, 1)
-		go func() { done <- e.Sync() }()
-		require.Eventually(t, e.log.wanted.Load, patience, time.Millisecond)
+		done := syncing()
 		e.log.logIfWanted()
 		e.log.unlogged.Store(true) // as the next commit does
 		defer e.log.unlogged.Store(false)

@@ -256,17 +256,7 @@ func testLoopCloseIsHeard(t *testing.T, client *hydra.Client) {
 	s.mu.Unlock()
 	now.Store(true)
 	lp.ring()
-	select {
-	case err := <-closed:
-		require.NoError(t, err)
-	case <-time.After(5 * time.Second):
-		select {
-		case end := <-store.begun:
-			end(hydra.ErrUnknownOutcome)
-		default:
-		}
-		t.Fatal("the loop sleeps while the server closes")
-	}
+	store.requireClosed(t, closed, "the loop sleeps while the server closes")
 	require.ErrorIs(t, <-served, ErrClosed)
 }
 
@@ -346,17 +336,7 @@ func testLoopEnds(t *testing.T, client *hydra.Client) {
 	require.Eventually(t, func() bool { return len(store.begun) > 0 }, 10*time.Second, time.Millisecond)
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
-	select {
-	case err := <-closed:
-		require.NoError(t, err)
-	case <-time.After(5 * time.Second):
-		select {
-		case end := <-store.begun:
-			end(hydra.ErrUnknownOutcome)
-		default:
-		}
-		t.Fatal("Close waits for requests")
-	}
+	store.requireClosed(t, closed, "Close waits for requests")
 	got, _ := io.ReadAll(in)
 	require.NotContains(t, string(got), "+OK")
 
@@ -411,5 +391,22 @@ func TestLoopDurable(t *testing.T) {
 		v, err := client.Get(context.Background(), fmt.Appendf(nil, "k%d", id))
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(rounds), string(v))
+	}
+}
+
+// requireClosed waits until Close has returned to closed. If it does not, the request under way is ended, so that the
+// test ends too.
+func (s stuck) requireClosed(t *testing.T, closed <-chan error, otherwise string) {
+	t.Helper()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		select {
+		case end := <-s.begun:
+			end(hydra.ErrUnknownOutcome)
+		default:
+		}
+		t.Fatal(otherwise)
 	}
 }
