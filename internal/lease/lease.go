@@ -146,11 +146,20 @@ func (l *Lease) Gone() bool { return l.state.Load() == gone }
 // transaction, which is in the middle of a call.
 func (l *Lease) Succeed(old *Lease) { l.state.Store(old.state.Load()) }
 
-// TakeBack takes the snapshot from an open transaction: at once, or at the end of the present call.
+// TakeBack takes the snapshot from an open transaction: at once, or at the end of the present call. It returns false
+// if that was done before, or the transaction has ended. If a call begins or ends between its two attempts, both fail,
+// and it tries again.
 func (l *Lease) TakeBack() (taken bool) {
-	if l.state.CompareAndSwap(idle, gone) {
-		l.slot.Release()
-		return true
+	for {
+		if l.state.CompareAndSwap(idle, gone) {
+			l.slot.Release()
+			return true
+		}
+		if l.state.CompareAndSwap(busy, asked) {
+			return true
+		}
+		if l.state.Load() > busy {
+			return false
+		}
 	}
-	return l.state.CompareAndSwap(busy, asked)
 }

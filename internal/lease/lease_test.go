@@ -86,8 +86,12 @@ func TestTakeBackBesideCalls(t *testing.T) {
 		var table Table
 		l := table.Add(r.Acquire(&at), time.Now(), false)
 		var taker sync.WaitGroup
-		taker.Go(func() { l.TakeBack() })
+		var missed atomic.Bool
+		taker.Go(func() { missed.Store(!l.TakeBack()) })
 		for l.Enter(time.Hour) {
+			if missed.Load() {
+				t.Fatal("the lease of an open transaction was not taken back")
+			}
 			if r.Count() != 1 {
 				t.Fatal("lost within a call")
 			}
