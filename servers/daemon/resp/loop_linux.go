@@ -217,15 +217,7 @@ func (l *loop) end(c *conn) {
 // move moves the connection to a goroutine, which begins with first, and ends with err if that is not nil.
 func (l *loop) move(c *conn, first func(), err error) {
 	l.leave(c)
-	nc, terr := c.lp.raw.take()
-	if terr != nil {
-		c.in.release()
-		if nc != nil {
-			nc.Close()
-		}
-		c.s.gone(c)
-		return
-	}
+	nc := c.lp.raw.take()
 	c.s.mu.Lock()
 	c.net = nc
 	switch { // the server may have told the socket that it had before

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"flashdbm/servers/hydra"
 	"flashdbm/servers/hydra/machine"
@@ -57,6 +59,7 @@ func TestLoop(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *hydra.Client){
 		"Keeps": testLoopKeeps, "Order": testLoopOrder, "SlowClient": testLoopSlowClient, "Wakes": testLoopWakes, "Ends": testLoopEnds, "Leaves": testLoopLeaves,
 		"LeavesWhole": testLoopLeavesWhole, "WaitsForNothing": testLoopWaitsForNothing, "LeavesEarly": testLoopLeavesEarly, "CloseIsHeard": testLoopCloseIsHeard,
+		"NoDescriptors": testLoopNoDescriptors,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, client) })
 	}
@@ -212,6 +215,39 @@ func testLoopLeavesEarly(t *testing.T, client *hydra.Client) {
 			ask(t, nc, in, parts[1], parts[2])
 		})
 	}
+}
+
+// testLoopNoDescriptors: at the limit of descriptors a connection can leave the loop, and is then served, closed and
+// waited for as any other.
+func testLoopNoDescriptors(t *testing.T, client *hydra.Client) {
+	s, addr := serve(t, client, Config{})
+	nc, in := connect(t, addr)
+	ask(t, nc, in, "SET descriptors a\r\n", "+OK\r\n")
+	require.Equal(t, 1, s.looping())
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 0
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	_, err := unix.Dup(0)
+	_, werr := io.WriteString(nc, "APPEND descriptors b\r\nGET descriptors\r\n")
+	got := make([]byte, len(":2\r\n$2\r\nab\r\n"))
+	_, rerr := io.ReadFull(in, got)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.NoError(t, errors.Join(werr, rerr))
+	require.Equal(t, ":2\r\n$2\r\nab\r\n", string(got))
+	require.Zero(t, s.looping())
+	_, err = io.WriteString(nc, strings.Repeat("ECHO "+strings.Repeat("x", 40_000)+"\r\n", 10)) // the client has to be waited for, too
+	require.NoError(t, err)
+	want := strings.Repeat("$40000\r\n"+strings.Repeat("x", 40_000)+"\r\n", 10)
+	got = make([]byte, len(want))
+	_, err = io.ReadFull(in, got)
+	require.NoError(t, err)
+	require.True(t, want == string(got))
+	require.NoError(t, s.Shutdown(t.Context())) // ends a read that waits
+	_, err = in.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
 }
 
 // A looked context calls a function whenever it was asked for its error.

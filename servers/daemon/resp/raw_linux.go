@@ -48,15 +48,24 @@ func unpoll(nc net.Conn) *raw {
 	return r
 }
 
-// take returns the connection in Go's poller, and closes r.
-func (r *raw) take() (net.Conn, error) {
+// take returns the connection in Go's poller; r has it no longer. That takes no other descriptor, as net.FileConn would:
+// at the limit of descriptors a connection leaves the loop like any other.
+func (r *raw) take() net.Conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := os.NewFile(uintptr(r.fd), "")
+	m := &moved{os.NewFile(uintptr(r.fd), ""), r.local, r.remote}
 	r.fd = -1
-	nc, err := net.FileConn(f)
-	return nc, errors.Join(err, f.Close())
+	return m
 }
+
+// A moved is the socket of a connection that has left the loop.
+type moved struct {
+	*os.File
+	local, remote net.Addr
+}
+
+func (m *moved) LocalAddr() net.Addr  { return m.local }
+func (m *moved) RemoteAddr() net.Addr { return m.remote }
 
 // move is one call of read or write. The error is errAgain if the call would have to wait.
 func (r *raw) move(w *way, b []byte) (int, error) {

@@ -9,11 +9,12 @@ import (
 
 // direct returns c with faster Read and Write, if c is a TCP connection.
 func direct(c net.Conn) net.Conn {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+	switch c.(type) {
+	case *net.TCPConn, *moved:
+	default:
 		return c
 	}
-	raw, err := t.SyscallConn()
+	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return c
 	}
