@@ -39,7 +39,7 @@ func connect(t testing.TB, addr string) (net.Conn, *bufio.Reader) {
 	nc, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	nc.SetDeadline(time.Now().Add(time.Minute))
 	return nc, bufio.NewReader(nc)
 }
 
