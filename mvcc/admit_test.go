@@ -11,8 +11,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// holdUp starts the commit of tx, which has to wait for background work because memory is full, and stops it just
-// before it waits. It returns then; letGo lets the commit go on.
+// holdUp starts the commit of tx, which has to wait for background work because memory is full, and stops the commit
+// just before it waits. letGo lets the commit continue and returns its error.
 func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 	t.Helper()
 	waits, goOn := make(chan struct{}), make(chan struct{})
@@ -86,7 +86,7 @@ func TestCommitThatWaits(t *testing.T) {
 		{"what it has read changed", false, "r", false},
 		{"what it has read changed, serializable", true, "r", true},
 	} {
-		for _, unrelated := range []int{0, 40} { // commits after which the other one is found in the table only
+		for _, unrelated := range []int{0, 40} { // after 40 commits the other one is found only in the table of last writes
 			t.Run(fmt.Sprint(c.name, " ", unrelated), func(t *testing.T) {
 				e := newEngine(t, Options{Durability: Buffered, Manual: true})
 				put(t, e, "r", "0")
@@ -117,8 +117,8 @@ func TestCommitThatWaits(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTheUnpinned: a commit that waits for background work is not in the registry, and Close waits for
-// it nevertheless.
+// TestCloseWaitsForTheUnpinned: a commit that waits for background work is not in the registry. Close waits for it
+// nevertheless.
 func TestCloseWaitsForTheUnpinned(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -139,8 +139,8 @@ func TestCloseWaitsForTheUnpinned(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCloseSeesWhoMoves: Close does not miss a transaction that is unpinned and pinned again while Close looks for
-// it.
+// TestCloseSeesWhoMoves: Close does not miss a transaction that leaves the registry and enters it again while Close
+// scans the registry.
 func TestCloseSeesWhoMoves(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		t.Run(fmt.Sprint("single ", single), func(t *testing.T) {
@@ -179,7 +179,8 @@ func TestCloseSeesWhoMoves(t *testing.T) {
 	}
 }
 
-// TestEstimateOfFew: a transaction of few records is estimated without looking at its sizes, as it would be with them.
+// TestEstimateOfFew: the estimate for a transaction of few records does not look at their sizes, and equals the
+// estimate that does.
 func TestEstimateOfFew(t *testing.T) {
 	e := newEngine(t, tiny(Buffered))
 	e.tree.leafy.Store(true)

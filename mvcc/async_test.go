@@ -11,8 +11,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestCallsAreNotActive: a Buffered commit whose callback is still due does not count as a concurrent committer, and
-// Close waits for its callback.
+// TestCallsAreNotActive: a Buffered commit whose callback has not returned yet does not count as a concurrent
+// committer. Close waits for its callback.
 func TestCallsAreNotActive(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	called, release := make(chan error), make(chan struct{})
@@ -74,14 +74,14 @@ func TestAwaitMore(t *testing.T) {
 	a.add(commits(1)[0])
 	require.Len(t, a.awaitMore(commits(1)), 2)
 
-	a.synced, a.back = time.Millisecond, 10_000 // these take longer than a sync
+	a.synced, a.back = time.Millisecond, 10_000 // longer than a sync
 	a.add(commits(1)[0])
 	require.Len(t, a.awaitMore(commits(1)), 1)
 	require.EqualValues(t, 1, a.waiting.Load())
 }
 
-// TestQueueKeepsNothing: the memory of the queue leads to no commit that was called back, though no later one takes its
-// place there.
+// TestQueueKeepsNothing: the queue keeps no commit in memory after its callback, even if no later commit overwrites
+// its slot in the queue.
 func TestQueueKeepsNothing(t *testing.T) {
 	a := &async{}
 	var late weak.Pointer[Tx]
@@ -101,8 +101,8 @@ func TestQueueKeepsNothing(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// TestTokenIsPassedToAsync: who gives the token up passes it to asynchronous commits that came meanwhile, whose callers
-// have returned.
+// TestTokenIsPassedToAsync: a goroutine that gives up the token passes it to asynchronous commits that have been
+// queued, although their callers have returned.
 func TestTokenIsPassedToAsync(t *testing.T) {
 	e := newEngine(t, Options{Durability: Durable, Manual: true})
 	e.committer.token.take()

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// attempt runs an attempt of Retry that ends its transaction with fn's error, and returns the transaction's memory,
-// for comparison only.
+// attempt runs an attempt of Retry that ends its transaction with fn's error. It returns a pointer to the
+// transaction's memory, to be compared with other pointers only.
 func attempt(t *testing.T, e *Engine, o TxOptions, fn func(tx *Tx) error) (memory *Tx, err error) {
 	t.Helper()
 	err = e.Retry(t.Context(), o, func(tx *Tx) (bool, error) {
@@ -27,7 +27,8 @@ func attempt(t *testing.T, e *Engine, o TxOptions, fn func(tx *Tx) error) (memor
 	return memory, err
 }
 
-// TestAttemptsAreAsIfNew: whatever an attempt has done, the next one that reuses its memory finds nothing of it.
+// TestAttemptsAreAsIfNew: an attempt that reuses the memory of an earlier one finds none of its state there, whatever
+// the earlier one did.
 func TestAttemptsAreAsIfNew(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Shares: MemoryShares{WriteSets: 1 << 20}})
 	put(t, e, "k", "old")
@@ -73,9 +74,9 @@ func TestAttemptsAreAsIfNew(t *testing.T) {
 			asNew := func(tx *Tx) {
 				found := *tx
 				found.slot, found.snap, found.kept = Tx{}.slot, snapshot{}, kept{}
-				require.True(t, reflect.DeepEqual(Tx{pinned: pinned{e: e}, again: true}, found), name) // Equal would print all of the engine
+				require.True(t, reflect.DeepEqual(Tx{pinned: pinned{e: e}, again: true}, found), name) // Equal would print the whole engine
 			}
-			single := usedTx(e, e.committer.used) // as WriteOne gets it
+			single := usedTx(e, e.committer.used) // as WriteOne gets its transaction
 			asNew(single)
 			e.committer.used.Put(single)
 			next, err := beginAttempt(e, TxOptions{})
@@ -93,8 +94,7 @@ func TestAttemptsAreAsIfNew(t *testing.T) {
 	}
 }
 
-// TestAttemptsThatLendAreNotUsedAgain: the memory of a transaction is not reused if a cursor or reader refers to it.
-// Otherwise it is.
+// TestAttemptsThatLendAreNotUsedAgain: the memory of a transaction is reused unless a cursor or reader refers to it.
 func TestAttemptsThatLendAreNotUsedAgain(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "old")
@@ -111,7 +111,7 @@ func TestAttemptsThatLendAreNotUsedAgain(t *testing.T) {
 		}
 	}
 	var last *Tx
-	require.Eventually(t, func() bool { // the pool may have dropped it, or have it at another processor
+	require.Eventually(t, func() bool { // the pool may have dropped it, or keep it for another processor
 		memory, err := attempt(t, e, TxOptions{}, func(tx *Tx) error { _, _, err := tx.Get([]byte("k")); return err })
 		require.NoError(t, err)
 		same := memory == last
@@ -145,7 +145,7 @@ func TestLentReaderOutlivesItsAttempt(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// TestAgeOfAttempts: a transaction of Retry has an age when somebody asks for the oldest reader.
+// TestAgeOfAttempts: a transaction of Retry has an age when another goroutine asks for the oldest reader.
 func TestAgeOfAttempts(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	tx, err := beginAttempt(e, TxOptions{})

@@ -10,8 +10,8 @@ import (
 	"flashdbm/lockfree"
 )
 
-// TestAwaitReturn: a leader waits until as many have committed as are expected back. It does not wait if commits are
-// not synced, longer than a sync takes, or for committers that do not come.
+// TestAwaitReturn: a leader waits until as many committers are back as are expected. It does not wait if commits are
+// not synced, nor longer than a sync takes, nor for committers that do not come.
 func TestAwaitReturn(t *testing.T) {
 	var list lockfree.List[pushedCommit]
 	push := func(n int) {
@@ -41,7 +41,7 @@ func TestAwaitReturn(t *testing.T) {
 	require.EqualValues(t, 5+back, list.Head().Number())
 }
 
-// TestAwaitReturnWithoutAClock: the wait ends where the clock stands still because the leader does not sleep.
+// TestAwaitReturnWithoutAClock: the wait also ends if the clock does not advance because the leader does not sleep.
 func TestAwaitReturnWithoutAClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list lockfree.List[pushedCommit]

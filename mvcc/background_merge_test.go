@@ -16,19 +16,19 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// putScattered puts n records in random key order, one version of all of them after the other.
+// putScattered puts n records in scattered key order. Keys repeat after 1,009 records, with other values.
 func putScattered(t *testing.T, e *Engine, from, n int) {
 	for i := from; i < from+n; i++ {
 		put(t, e, fmt.Sprintf("%04d", i*7919%1009), fmt.Sprint(i))
 	}
 }
 
-// TestBackgroundMerge: commits go on during a background merge, and readers see what they should without waiting for
-// its end.
+// TestBackgroundMerge: commits continue during a background merge, and readers see their snapshots without waiting for
+// the end of the merge.
 func TestBackgroundMerge(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		e := newEngine(t, Options{Durability: d, Manual: true, Thresholds: Thresholds{BackgroundOps: 8}})
-		if d == Durable { // its small batches are merged at once
+		if d == Durable { // Durable merges small batches at once
 			for i := range 3 {
 				tx := begin(t, e, TxOptions{})
 				for j := range 2 * deferOps {
@@ -67,8 +67,8 @@ func TestBackgroundMerge(t *testing.T) {
 	}
 }
 
-// TestBackgroundLeavesSnapshots: a reader at the Seq of a batch in the middle of those that are merged together sees
-// the state at that Seq.
+// TestBackgroundLeavesSnapshots: several batches are merged together. A reader at the Seq of one of them sees the
+// state at that Seq.
 func TestBackgroundLeavesSnapshots(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{BackgroundOps: 4}})
 	var readers []*Tx
@@ -111,8 +111,8 @@ func TestBackgroundFails(t *testing.T) {
 	require.Error(t, e.Close())
 }
 
-// TestBackgroundFailsCommits: the commit whose leader finds that a background merge has failed fails like the commits
-// after it, and is not shown.
+// TestBackgroundFailsCommits: if a leader finds that a background merge has failed, its own commit fails like those
+// after it, and is not published.
 func TestBackgroundFailsCommits(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		mem := vfs.NewMem(0)
@@ -132,8 +132,8 @@ func TestBackgroundFailsCommits(t *testing.T) {
 	}
 }
 
-// TestFailedLogFailsTheCommit: a Buffered commit whose leader logs what is buffered, to begin a merge, and fails, fails
-// like the commits after it, and is not shown.
+// TestFailedLogFailsTheCommit: before a merge begins, the leader of a Buffered commit logs what is buffered. If that
+// fails, its commit fails like those after it, and is not published.
 func TestFailedLogFailsTheCommit(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -158,12 +158,12 @@ func TestFailedLogFailsTheCommit(t *testing.T) {
 	t.Fatal("nothing was logged")
 }
 
-// version asserts that a value ends with the number of the write that made it.
+// version requires that a value ends with the number of the write that made it.
 func version(t *testing.T, value []byte, i int) {
 	assert.True(t, strings.HasSuffix(string(value), fmt.Sprint("=", i)), "%q is not of %d", value, i)
 }
 
-// TestBackgroundBesideAll: writers, readers and background work run while one background merge follows the other.
+// TestBackgroundBesideAll: writers, readers and background work run during one background merge after the other.
 func TestBackgroundBesideAll(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{WriteThrough, Buffered} {

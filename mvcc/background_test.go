@@ -11,8 +11,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestBackgroundWritesAreShort: fdatasync waits for all dirty pages of the file. So flushes and checkpoints hand the
-// system few pages at a time, and pass the token on to commits in between.
+// TestBackgroundWritesAreShort: fdatasync waits for all dirty pages of the file. Therefore flushes and checkpoints
+// write few pages at a time, and pass the token to commits in between.
 func TestBackgroundWritesAreShort(t *testing.T) {
 	inTurn(t)
 	const part = 64 // pages
@@ -47,7 +47,8 @@ func TestBackgroundWritesAreShort(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestHousekeepingGoesOn: as long as a part of a flush is due, the next one follows, even while nobody commits.
+// TestHousekeepingGoesOn: while a part of a flush is due, background work continues with the next part, even if nobody
+// commits.
 func TestHousekeepingGoesOn(t *testing.T) {
 	e := newEngine(t, Options{
 		Store:      logstore.Options{SegmentPages: 32},

@@ -16,9 +16,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestBackgroundKeepsTransactionsWhole: some transactions give all keys of a group the same value, others add one to
-// the count of a group. At any Seq the values of a group are alike, and no count is lost, during background merges,
-// large commits, compactions, checks and checkpoints, on a file with a size limit and without.
+// TestBackgroundKeepsTransactionsWhole: some transactions give all keys of a group the same value, others increment
+// the counter of a group. At any Seq all values of a group are equal and no increment is lost, during background
+// merges, large commits, compactions, checks and checkpoints, in a file with a size limit and in one without.
 func TestBackgroundKeepsTransactionsWhole(t *testing.T) {
 	t.Parallel()
 	const groups, members = 16, 24
@@ -31,7 +31,7 @@ func TestBackgroundKeepsTransactionsWhole(t *testing.T) {
 			e := newEngine(t, o)
 			var all sync.WaitGroup
 			var counts [groups]atomic.Int64
-			var seen atomic.Int64 // times that a background merge was found under way
+			var seen atomic.Int64 // how often a background merge was found running
 			end, late := time.Now().Add(backgroundTime), time.Now().Add(100*backgroundTime)
 			more := func() bool { return time.Now().Before(end) || seen.Load() == 0 && time.Now().Before(late) }
 			key := func(g, m int) []byte { return fmt.Appendf(nil, "%03d-%02d", m*37%101, g) }
@@ -55,10 +55,10 @@ func TestBackgroundKeepsTransactionsWhole(t *testing.T) {
 							}
 						}
 						put(members, func(m int) []byte { return key(g, m) })
-						if rng.IntN(200) == 0 { // a large one
+						if rng.IntN(200) == 0 { // a large transaction
 							put(400, func(m int) []byte { return fmt.Appendf(nil, "x-%d-%03d", w, m*7%401) })
 						}
-						if full(err) { // a set that is larger than memory goes to the file before the commit
+						if full(err) { // a write set larger than memory is written to the file before the commit
 							tx.Rollback()
 							continue
 						}

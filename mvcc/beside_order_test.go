@@ -57,9 +57,9 @@ func TestBesideSyncCallsInOrder(t *testing.T) {
 	require.Equal(t, []string{"1a", "1b", "2"}, []string{calls[0][:2], calls[1][:2], calls[2][:1]}, "%q", calls)
 }
 
-// TestBesideSyncThenTokenSync: a leader that syncs with the token in hand comes while the group before is synced
-// without it, because fewer than besideLeast commit or the device has become slow. It merges nothing that is not
-// durable. (With Options.SyncBeside no test gets here: every committer of the first group is active.)
+// TestBesideSyncThenTokenSync: a group is being synced without the token. The next leader syncs with the token,
+// because fewer than besideLeast commit or the device has become slow. It merges nothing that is not durable. (With
+// Options.SyncBeside no test gets here, because every committer of the first group counts as active.)
 func TestBesideSyncThenTokenSync(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, 3)
@@ -84,8 +84,8 @@ func TestBesideSyncThenTokenSync(t *testing.T) {
 	})
 }
 
-// TestCloseFindsStrayToken: the caller of an asynchronous commit whose callback has returned may take the token, and
-// hand it to a goroutine that has ended.
+// TestCloseFindsStrayToken: the caller of an asynchronous commit may take the token after the callback has returned,
+// and hand it to a goroutine that has ended. Close takes it from there.
 func TestCloseFindsStrayToken(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	require.True(t, e.token.try())

@@ -18,7 +18,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// besideEngine returns an engine that syncs each group while the next one is made, and a gate for these syncs.
+// besideEngine returns an engine that syncs each group while it makes the next one, and a gate for these syncs.
 func besideEngine(t *testing.T, o Options) (*Engine, *syncGate) {
 	o.Manual, o.SyncBeside = true, true
 	mem := vfs.NewMem(0)
@@ -26,11 +26,12 @@ func besideEngine(t *testing.T, o Options) (*Engine, *syncGate) {
 	return gatedEngine(t, mem, o)
 }
 
-// gatedEngine returns an engine on mem that has the record k and needs no sync to grow, and a shut gate for its syncs.
+// gatedEngine returns an engine on mem with a closed gate for its syncs. The engine has the record k and needs no sync
+// to grow.
 func gatedEngine(t *testing.T, mem *vfs.Mem, o Options) (*Engine, *syncGate) {
 	e := openOn(t, mem, o)
 	put(t, e, "k", "0")
-	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
+	require.NoError(t, e.store.Reserve(1000, false)) // growing would sync too
 	e.store.Release(1000)
 	gate := &syncGate{open: make(chan struct{})}
 	gate.shut.Store(true)
@@ -38,7 +39,7 @@ func gatedEngine(t *testing.T, mem *vfs.Mem, o Options) (*Engine, *syncGate) {
 	return e, gate
 }
 
-// commitTogether lets commits wait for the token together, then lets one of them lead.
+// commitTogether lets n commits wait for the token together, then releases the token, so that one of them leads.
 func commitTogether(t *testing.T, e *Engine, n int, key, value string, done chan<- error) {
 	release := e.HoldToken()
 	before := e.Pushed()
@@ -58,9 +59,9 @@ func eventually(t *testing.T, what string, is func() bool) {
 	require.Eventually(t, is, patience, 100*time.Microsecond, what)
 }
 
-const aWhile = 20 * time.Millisecond // for what must not happen
+const aWhile = 20 * time.Millisecond // how long a test waits to see that something does not happen
 
-// TestBesideSync: while a group is synced, the next one is logged and shown, and no further one. None of their
+// TestBesideSync: while a group is synced, the next one is logged and published, and no third one. None of these
 // commits returns, and no View sees them.
 func TestBesideSync(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
@@ -89,7 +90,7 @@ func TestBesideSync(t *testing.T) {
 		if o.ReadOnly {
 			require.NoError(t, tx.Rollback())
 		} else {
-			updates = append(updates, tx) // its end would wait for the sync
+			updates = append(updates, tx) // its end would wait for the sync, so it ends later
 		}
 	}
 
@@ -106,14 +107,14 @@ func TestBesideSync(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestBesideSyncWaitsForEnough: the next group begins when as many commits have come as are about to come back, or
-// when the sync has ended. Commits that come earlier sleep, and the token is free.
+// TestBesideSyncWaitsForEnough: the next group begins when as many commits have come as are expected back, or when the
+// sync has ended. Commits that come earlier sleep, and the token is free.
 func TestBesideSyncWaitsForEnough(t *testing.T) {
 	for _, come := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint(come), func(t *testing.T) {
 			e, gate := besideEngine(t, Options{})
 			done := make(chan error, 6)
-			e.committer.leaving = 4 // of the group before
+			e.committer.leaving = 4 // committers of the previous group, expected back
 			applied := e.marks.applied.Load()
 			commitTogether(t, e, 2, "first", "v", done)
 			eventually(t, "the group is being synced", func() bool { return gate.waiting.Load() == 1 })
@@ -144,8 +145,8 @@ func TestBesideSyncWaitsForEnough(t *testing.T) {
 	}
 }
 
-// TestBesideSyncMerges: what is not durable is not merged even if the memtables have much: the leader waits for the
-// sync.
+// TestBesideSyncMerges: batches that are not durable are not merged even if the memtables are large. The leader waits
+// for the sync.
 func TestBesideSyncMerges(t *testing.T) {
 	const commits = 64
 	e, gate := besideEngine(t, Options{MemoryLimit: 64 << 10})
@@ -193,14 +194,14 @@ func TestBesideSyncHoldsUpBackground(t *testing.T) {
 	})
 }
 
-// TestBesideSyncLeaves: commits that would not fill a page are left to the next group, the leader's own included,
-// which returns with that group.
+// TestBesideSyncLeaves: commits that would not fill a page are left to the next group. If the leader's own commit is
+// among them, it returns with that group.
 func TestBesideSyncLeaves(t *testing.T) {
-	const commits = 40 // a page has 35
+	const commits = 40 // a page has room for 35
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, commits)
 	applied := e.marks.applied.Load()
-	commitTogether(t, e, commits, "first", strings.Repeat("v", 100), done) // the newest leads
+	commitTogether(t, e, commits, "first", strings.Repeat("v", 100), done) // the newest one leads
 	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
 	time.Sleep(aWhile)
 	require.Empty(t, done)
@@ -215,8 +216,8 @@ func TestBesideSyncLeaves(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestBesideSyncFails: if the sync fails, neither the commits of its group are acknowledged nor those of the next
-// group, which is in the log.
+// TestBesideSyncFails: if the sync fails, no commit of its group is acknowledged, and none of the next group, which is
+// already in the log.
 func TestBesideSyncFails(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, 4)
@@ -256,8 +257,8 @@ func TestBesideSyncCalls(t *testing.T) {
 	require.Equal(t, at, order)
 }
 
-// TestBesideSyncCrash: the power is cut at any time while committers take turns and background work goes on. What was
-// acknowledged is there, each transaction is there as a whole, and nothing that was not issued.
+// TestBesideSyncCrash: the power is cut at a random time while committers take turns and background work runs. Every
+// acknowledged transaction is there, each transaction is there as a whole, and nothing is there that was not issued.
 func TestBesideSyncCrash(t *testing.T) {
 	const committers, images = 8, 40
 	mem := vfs.NewMem(0)
@@ -325,8 +326,8 @@ func TestBesideSyncCrash(t *testing.T) {
 	}
 }
 
-// TestDeviceSyncsBeside: groups are synced while the next one is made if the processors take longer than the device,
-// until a finished group waits for the device half of the time.
+// TestDeviceSyncsBeside: groups are synced while the next one is made if making a group takes longer than syncing it,
+// until a finished group waits for the device in half of the cases.
 func TestDeviceSyncsBeside(t *testing.T) {
 	var d device
 	now := time.Now()

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBoundGivesWayToBackups: what readers hold during a backup is allowed above the bound at once, so no commit waits
-// for room because of it. Afterwards the bound comes back.
+// TestBoundGivesWayToBackups: space that readers hold during a backup is added to the bound at once, so that no commit
+// waits for room because of it. Afterwards the bound falls again.
 func TestBoundGivesWayToBackups(t *testing.T) {
 	inTurn(t)
 	const records, size = 10_000, 1000
@@ -27,7 +27,7 @@ func TestBoundGivesWayToBackups(t *testing.T) {
 	put()
 	end := BeginBackup(e)
 	var readers []*Tx
-	for range 4 { // each holds what lived when it began
+	for range 4 { // each holds what was live when it began
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 		put()
 	}
@@ -39,7 +39,7 @@ func TestBoundGivesWayToBackups(t *testing.T) {
 		return nil
 	}))
 	require.Greater(t, raised, int64(records*size))
-	e.store.SetBound(1 << 20) // as of an earlier look
+	e.store.SetBound(1 << 20) // an old bound
 	update := begin(t, e, TxOptions{})
 	require.NoError(t, update.Put([]byte("k"), []byte("v")))
 	require.NoError(t, update.Commit())
@@ -55,8 +55,8 @@ func TestBoundGivesWayToBackups(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// TestNothingIsGivenBackBesideABackup: while a backup is young, no space is given back to the file system, which the
-// file would have to take again for what the backup holds; afterwards it is.
+// TestNothingIsGivenBackBesideABackup: while a backup is young, no space is given back to the file system, because the
+// file would soon have to allocate it again for what the backup holds. When the backup is old, space is given back.
 func TestNothingIsGivenBackBesideABackup(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	for i := range 4000 {
@@ -73,10 +73,10 @@ func TestNothingIsGivenBackBesideABackup(t *testing.T) {
 		return e.store.SpaceStats().FileBytes
 	}
 	end := BeginBackup(e)
-	e.pressure.crowd.backups.since.Add(int64(time.Hour)) // it is young for as long as the test takes
+	e.pressure.crowd.backups.since.Add(int64(time.Hour)) // the backup stays young during the test
 	before := e.store.SpaceStats().FileBytes
 	require.GreaterOrEqual(t, bytes(), before)
-	e.pressure.crowd.backups.since.Add(-int64(time.Hour + thinAfter)) // it is not young any more
+	e.pressure.crowd.backups.since.Add(-int64(time.Hour + thinAfter)) // the backup is old now
 	old := bytes()
 	require.Less(t, old, before)
 	end()

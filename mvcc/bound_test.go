@@ -61,8 +61,8 @@ func TestBoundBesideSlowHousekeeping(t *testing.T) {
 	require.LessOrEqual(t, most, int64(bar))
 }
 
-// Readers that hold dead pages stop nobody: the bound gives way to them within a few rounds, and comes back when they
-// have ended.
+// Readers that hold dead pages block no commit: within a few rounds the bound is raised by what they hold. It falls
+// again when they have ended.
 func TestBoundGivesWayToReaders(t *testing.T) {
 	inTurn(t)
 	const records, size = 40_000, 1000
@@ -80,7 +80,7 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	put()
 	var readers []*Tx
 	begun, checkpoints := time.Now(), e.checkpoints.done.Load()
-	for range 3 { // each of them holds what lived when it began
+	for range 3 { // each holds what was live when it began
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 		put()
 	}
@@ -101,13 +101,14 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// TestRoundsRaiseTheBound: where readers hold all that dies, rounds of background work for room make none. Each raises
-// the bound instead, until the commits that wait fit. Otherwise all of them would wait as long as commits may, each time.
+// TestRoundsRaiseTheBound: readers hold all pages that die, so rounds of background work make no room. Each round
+// raises the bound instead, until the waiting commits fit. Otherwise each commit would wait for the longest time
+// allowed.
 func TestRoundsRaiseTheBound(t *testing.T) {
 	const records, size = 10_000, 1000
 	e := newEngine(t, Options{RedoLimit: 32 << 20, Durability: Buffered, FlushInterval: time.Hour})
 	for held := 0; ; held++ {
-		for i := 0; i < records; i += 5000 { // too many pages to wait
+		for i := 0; i < records; i += 5000 { // a commit of more than boundMost pages does not wait
 			tx := begin(t, e, TxOptions{})
 			for j := range 5000 {
 				require.NoError(t, tx.Put(binary.BigEndian.AppendUint64(nil, uint64(i+j)), make([]byte, size-8)))
@@ -134,7 +135,7 @@ func TestRoundsRaiseTheBound(t *testing.T) {
 	require.Less(t, bound, e.store.Bound())
 }
 
-// beforeARound returns an engine whose file is past its bound. The test holds checkpoints.mu, for makeWay.
+// beforeARound returns an engine whose file is past its bound. The test holds checkpoints.mu, as makeWay requires.
 func beforeARound(t *testing.T) *Engine {
 	inTurn(t)
 	e := pastItsBound(t)
@@ -144,8 +145,8 @@ func beforeARound(t *testing.T) *Engine {
 	return e
 }
 
-// TestRoundsCleanPastTheBound: a round for room cleans a file also if that is past its bound by more than cleaning may
-// take of what is spared. It had done nothing then but raise the bound.
+// TestRoundsCleanPastTheBound: a round that makes room cleans a file even if the file is past its bound by more than
+// the spare space that cleaning may use.
 func TestRoundsCleanPastTheBound(t *testing.T) {
 	e := beforeARound(t)
 	require.NoError(t, e.tree.withMerged(func() error { e.pressure.noteBound(); return nil }))
@@ -159,25 +160,26 @@ func TestRoundsCleanPastTheBound(t *testing.T) {
 	require.Less(t, dead(), before-boundClean)
 }
 
-// TestRoundsThatFindRoom: a round that finds room, which others take before it ends, does not raise the bound.
+// TestRoundsThatFindRoom: a round that finds room does not raise the bound, even if others take the room before the
+// round ends.
 func TestRoundsThatFindRoom(t *testing.T) {
 	e := beforeARound(t)
-	e.store.SetBound(1 << 40) // as if what fills the file came only then
+	e.store.SetBound(1 << 40) // as if the file had become full only now
 	require.True(t, e.pressure.roomy(1))
 	require.NoError(t, e.maintenance.makeWay(1))
 	require.False(t, e.pressure.roomy(1))
 	require.Zero(t, e.pressure.crowd.raised)
 }
 
-// TestBoundIsPassedInTime: if deletes have lowered the bound and background work takes long, commits go on, a few at
-// a time.
+// TestBoundIsPassedInTime: if deletes have lowered the bound and background work takes long, commits continue, a few
+// at a time.
 func TestBoundIsPassedInTime(t *testing.T) {
 	inTurn(t)
 	const records, size = 40_000, 1000
 	e := newEngine(t, Options{RedoLimit: 32 << 20, Durability: Buffered, FlushInterval: time.Hour})
 	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 	each := func(do func(tx *Tx, i int) error) {
-		for i := 0; i < records; i += 4000 { // too many pages to wait
+		for i := 0; i < records; i += 4000 { // a commit of more than boundMost pages does not wait
 			tx := begin(t, e, TxOptions{})
 			for j := range 4000 {
 				require.NoError(t, do(tx, i+j))
@@ -213,8 +215,9 @@ func TestBoundIsPassedInTime(t *testing.T) {
 	require.Greater(t, took, time.Duration(float64(pages*logstore.PageSize)/boundRate*float64(time.Second))/2)
 }
 
-// TestBoundLineIsLeft: a commit that is cancelled while it waits to pass the bound leaves the line, so that no later
-// commit waits because of it. Time stands still, for the test never sleeps: no commit passes before it is cancelled.
+// TestBoundLineIsLeft: a commit that is cancelled while it waits in line to pass the bound leaves the line, so that no
+// later commit waits because of it. The test never sleeps, so its clock does not advance and no commit passes before
+// it is cancelled.
 func TestBoundLineIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, Options{Durability: Buffered, FlushInterval: time.Hour})
@@ -233,7 +236,7 @@ func TestBoundLineIsLeft(t *testing.T) {
 			gone.Go(func() { require.ErrorIs(t, tx.Commit(), context.Canceled) })
 		}
 		line := func() time.Duration { return time.Until(time.Unix(0, e.pressure.crowd.passing.Load())) }
-		for line() <= boundWait/2 && !t.Failed() { // one that does not wait fails
+		for line() <= boundWait/2 && !t.Failed() { // a commit that does not wait fails the test
 			runtime.Gosched()
 		}
 		cancel()

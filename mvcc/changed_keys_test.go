@@ -23,15 +23,15 @@ func nodesOf(keys ...string) (nodes []*commitNode) {
 	return nodes
 }
 
-// TestChangedKeys draws batches, marks and losses of keys. For a group, since returns the keys written after the
-// newest mark that the group allows, or says that it does not know them.
+// TestChangedKeys notes batches of keys, marks and lost keys at random. For a group, since returns the keys written
+// after the newest mark that is not later than the group, or reports that it does not know them.
 func TestChangedKeys(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		k := changedKeys{most: 4 * keyChunk}
 		type mark struct {
 			group uint64
-			at    int // in all
+			at    int // number of keys written before the mark
 		}
 		var all []string
 		var marks []mark
@@ -69,7 +69,7 @@ func TestChangedKeys(t *testing.T) {
 			keys, ok := k.since(since)
 			if !ok {
 				require.Empty(t, keys)
-				if i > 0 { // dropped, for later keys
+				if i > 0 { // dropped, to make room for later keys
 					length := 0
 					for _, key := range all[marks[i-1].at:] {
 						length += len(key) + 5
@@ -89,7 +89,8 @@ func TestChangedKeys(t *testing.T) {
 	}
 }
 
-// TestManyMarks: of too many marks half are given up, and an increment since one of those has some more keys.
+// TestManyMarks: if there are too many marks, half of them are dropped. An increment since a dropped mark contains
+// some keys more.
 func TestManyMarks(t *testing.T) {
 	k := changedKeys{most: 1 << 30}
 	const n = 3 * mostMarks
@@ -107,8 +108,8 @@ func TestManyMarks(t *testing.T) {
 	}
 }
 
-// TestKeysSinceATokenBefore: the keys since a token are told from that token on, also after a later one was made, with
-// commits in between that were in memory only when the later one was made.
+// TestKeysSinceATokenBefore: since returns all keys written after a token, also if a later token was made meanwhile.
+// Commits between the two tokens were only in memory when the later one was made.
 func TestKeysSinceATokenBefore(t *testing.T) {
 	for _, d := range []Durability{Durable, Buffered} {
 		mem := vfs.NewMem(0)
@@ -137,8 +138,8 @@ func TestKeysSinceATokenBefore(t *testing.T) {
 	}
 }
 
-// TestKeysBehindAKill: the last group of a log that was not closed may have grown after a token, which a reader beside
-// the writer made: there is no mark for that group.
+// TestKeysBehindAKill: a reader beside the writer makes a token of the last group of the log. After a kill, that group
+// may have grown after the token, so there is no mark for it.
 func TestKeysBehindAKill(t *testing.T) {
 	mem := vfs.NewMem(0)
 	opts := Options{Durability: WriteThrough, MemoryLimit: 64 << 20, Manual: true}

@@ -12,8 +12,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// churnRecords overwrites random records, so that a few of each segment's pages stay live, and returns the records.
-// It ends early if the file is full.
+// churnRecords overwrites random records until only a few pages of each segment are live, and returns the records. It
+// ends early if the file is full.
 func churnRecords(t *testing.T, e *Engine, rng *rand.Rand, rounds int) model {
 	t.Helper()
 	want := model{}
@@ -56,7 +56,7 @@ func requireRecords(t *testing.T, e *Engine, want model) {
 	require.NoError(t, e.Check(context.Background()))
 }
 
-// TestCleanGains: cleaning the emptiest segments frees more than it takes, and changes no record.
+// TestCleanGains: cleaning the emptiest segments frees more pages than it writes, and changes no record.
 func TestCleanGains(t *testing.T) {
 	opts := tiny(Buffered)
 	opts.Manual, opts.RedoLimit = true, 256<<10
@@ -121,7 +121,8 @@ func TestCleanFullFile(t *testing.T) {
 	}
 }
 
-// TestCleanWithoutRoom: room is reserved for pages before they are made dirty; without room they stay where they are.
+// TestCleanWithoutRoom: the cleaner reserves room for pages before it makes them dirty. Without room the pages stay
+// where they are.
 func TestCleanWithoutRoom(t *testing.T) {
 	e := newEngine(t, Options{Manual: true, Thresholds: Thresholds{KeepInline: true}})
 	want := churnRecords(t, e, rand.New(rand.NewPCG(1, 1)), 200)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeletePart deletes a range part by part, each part in a transaction of its own, one by one and by cuts. Exactly
-// the rest is left, and no room stays reserved.
+// TestDeletePart deletes a range in parts, each part in its own transaction, key by key or by cuts. Afterwards exactly
+// the records outside the range are left, and no room stays reserved.
 func TestDeletePart(t *testing.T) {
 	for _, cutFrom := range []int64{1, 1 << 40} {
 		opts := tiny(Durable)

@@ -17,7 +17,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestUseHoldsNothing: Close waits for a call of Use, and what dies during the call is not held for it.
+// TestUseHoldsNothing: Close waits for a call of Use. Pages that die during the call are not kept for it.
 func TestUseHoldsNothing(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	closed := make(chan error, 1)
@@ -70,7 +70,7 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	require.Equal(t, "0", get(t, reader, "k"))
 	require.NoError(t, writer.Put([]byte("k"), []byte("1")))
 	require.NoError(t, writer.Commit())
-	// What is committed while Close waits is written out like everything else.
+	// What is committed while Close waits is written to the file too.
 	seq := e.marks.applied.Load()
 	require.Eventually(t, func() bool { return e.marks.durable.Load() >= seq }, patience, time.Millisecond)
 	require.Empty(t, closed)
@@ -85,7 +85,7 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCloseBetweenWrites: the file has what was acknowledged before Close or while it waited, and nothing else.
+// TestCloseBetweenWrites: the file has what was acknowledged before Close or while Close waited, and nothing else.
 func TestCloseBetweenWrites(t *testing.T) {
 	for round := range 20 {
 		mem := vfs.NewMem(0)
@@ -125,7 +125,7 @@ func TestCloseBetweenWrites(t *testing.T) {
 	}
 }
 
-// TestCloseTellsOfFailure: Close returns the error if what Buffered commits left in memory could not be written.
+// TestCloseTellsOfFailure: Close returns the error if Buffered commits in memory could not be written.
 func TestCloseTellsOfFailure(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -142,7 +142,7 @@ func TestCloseTellsOfFailure(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestFailureWakesEveryone: a failed sync ends the waiting of all committers, and none of their commits is shown.
+// TestFailureWakesEveryone: after a failed sync no committer waits any longer, and none of their commits is published.
 func TestFailureWakesEveryone(t *testing.T) {
 	for _, kind := range []vfs.Kind{vfs.OpDatasync, vfs.OpWrite} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -193,14 +193,14 @@ func TestFailureWakesEveryone(t *testing.T) {
 	}
 }
 
-// TestPanicWakesEveryone: a broken invariant that one committer finds does not leave the others waiting, whether its
-// group is synced with the token or without.
+// TestPanicWakesEveryone: if one committer panics because of a broken invariant, the others do not go on waiting,
+// whether their group is synced with the token or without it.
 func TestPanicWakesEveryone(t *testing.T) {
 	t.Run("with", func(t *testing.T) {
-		testPanicWakesEveryone(t, false, func(e *Engine) { e.pages.Begin(e.marks.applied.Load() + 1) }) // the batch will find its Seq taken
+		testPanicWakesEveryone(t, false, func(e *Engine) { e.pages.Begin(e.marks.applied.Load() + 1) }) // the batch will find its Seq in use
 	})
 	t.Run("without", func(t *testing.T) {
-		testPanicWakesEveryone(t, true, func(e *Engine) { e.committer.resolver.writes = commit.LastWrites{} }) // no place for a key
+		testPanicWakesEveryone(t, true, func(e *Engine) { e.committer.resolver.writes = commit.LastWrites{} }) // without slots for keys
 	})
 }
 
@@ -240,8 +240,8 @@ func testPanicWakesEveryone(t *testing.T, beside bool, breakIt func(*Engine)) {
 	})
 }
 
-// TestCloseGivesBackWhatGrewAhead: a file that has grown since the last checkpoint, for commits that did not come, is
-// as short after Close as it was.
+// TestCloseGivesBackWhatGrewAhead: a file has grown since the last checkpoint for commits that did not come. Close
+// makes it as short as it was.
 func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -267,7 +267,7 @@ func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 	require.NoError(t, e.Close())
 	require.Less(t, size(), before+1<<20)
 
-	// As long as when it was opened, but it was shorter meanwhile.
+	// The file is as long as when it was opened, but it was shorter in between.
 	e = openOn(t, mem, Options{Manual: true})
 	grow(e)
 	e.opened = e.store.End()
@@ -279,8 +279,8 @@ func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 	require.Less(t, size(), before+1<<20)
 }
 
-// TestCloseMovesTogether: Close moves the live pages of a small file together, whether or not background work has
-// left it anything else to do. A dense file stays as it is.
+// TestCloseMovesTogether: Close compacts the live pages of a small file, whether or not background work has left other
+// work to it. Close does not change a dense file.
 func TestCloseMovesTogether(t *testing.T) {
 	for _, checkpointed := range []bool{false, true} {
 		t.Run(fmt.Sprint(checkpointed), func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestCloseMovesTogether(t *testing.T) {
 			}
 			write(0, 1)
 			require.NoError(t, e.Checkpoint())
-			write(0, 30) // a third of the leaves: what stays lies in segments of which more than half lives
+			write(0, 30) // a third of the leaves: the other leaves lie in segments that are more than half live
 			require.NoError(t, e.Checkpoint())
 			require.NoError(t, e.Checkpoint())
 			if !checkpointed {

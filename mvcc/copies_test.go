@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCopiesStay: a table may be retired between the moment when a batch is logged and the one when it is inserted:
-// all batches before it are merged meanwhile. The batch then belongs to the next table, and so must the memory of its
-// keys and values: the retired table is used again while readers have the next one.
+// TestCopiesStay: after a batch was logged, and before it is inserted in its memtable, all batches before it may be
+// merged and the memtable retired. The batch then belongs to the next memtable. So must the memory of its keys and
+// values, because the memory of the retired memtable is reused while readers use the next one.
 func TestCopiesStay(t *testing.T) {
 	e := newEngine(t, Options{Durability: Durable, Manual: true})
 	const ops = 8
-	value := func(i int) string { return fmt.Sprintf("value %0*d", 20+i/100, i) } // ever longer: later batches need more memory
+	value := func(i int) string { return fmt.Sprintf("value %0*d", 20+i/100, i) } // values grow, so that later batches need more memory
 	i := 0
 	commit := func() {
 		tx := begin(t, e, TxOptions{})

@@ -15,14 +15,14 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// cutting are options with which every range that has a record is cut.
+// cutting returns options with which every range that has a record is deleted by a cut.
 func cutting(o Options) Options {
 	o.CutFrom = 1
 	return o
 }
 
-// TestCutModel: transactions cut ranges, put before and after that, and read by cursors that existed before. They see
-// and commit what a sorted map says, in memory and with spilled write sets, and so does the next Open.
+// TestCutModel: transactions cut ranges, put records before and after that, and read with cursors opened earlier. They
+// see and commit the same as a sorted map, in memory and with spilled write sets. So does the next Open.
 func TestCutModel(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -41,7 +41,7 @@ func TestCutModel(t *testing.T) {
 				before, was := begin(t, e, TxOptions{}), committed
 				tx := begin(t, e, TxOptions{Serializable: rng.IntN(3) == 0})
 				now := committed.clone()
-				held := tx.Cursor() // positioned by key, whatever is cut meanwhile
+				held := tx.Cursor() // keeps its key, whatever is cut meanwhile
 				var at string
 				for range 1 + rng.IntN(1200) {
 					key := spillKey(rng)
@@ -90,7 +90,7 @@ func TestCutModel(t *testing.T) {
 	}
 }
 
-// cutSome clears a range that has about a tenth of the keys, or more.
+// cutSome clears a range of about a tenth of the keys or more.
 func cutSome(t *testing.T, tx *Tx, now model, rng *rand.Rand) {
 	from, to := []byte(spillKey(rng)), []byte(spillKey(rng))
 	switch rng.IntN(10) {
@@ -142,8 +142,8 @@ func TestCutsWith(t *testing.T) {
 	}
 }
 
-// TestCutsInTheList: a transaction that has read or written in a range loses to a commit that cuts the range, is
-// being completed, and is in the list.
+// TestCutsInTheList: a transaction that has read or written in a range loses to a commit that cuts the range, while
+// that commit is being completed and is still in the commit list.
 func TestCutsInTheList(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "k%03d", i) }
 	read := func(i int) func(*Tx) error {
@@ -219,7 +219,7 @@ func TestCutsInTheList(t *testing.T) {
 	}
 }
 
-// cutInList returns the newest commit if it cuts a range.
+// cutInList returns the newest commit of the list, or nil if that commit cuts no range.
 func cutInList(e *Engine) *commitNode {
 	if n := e.committer.resolver.list.Head(); n != nil && len(n.Value.cuts()) > 0 {
 		return n
@@ -227,8 +227,8 @@ func cutInList(e *Engine) *commitNode {
 	return nil
 }
 
-// TestCutsNeedTheFeature: before a range is in the log, the newer superblock says that there may be ranges. That of a
-// file without ranges does not.
+// TestCutsNeedTheFeature: before a range is written to the log, the newer superblock has the feature flag for ranges.
+// In a file without ranges, the newer superblock does not have it.
 func TestCutsNeedTheFeature(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

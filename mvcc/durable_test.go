@@ -12,12 +12,12 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// syncGate is a hook that holds syncs up while it is shut.
+// syncGate is a hook that delays syncs while it is closed.
 type syncGate struct {
 	shut    atomic.Bool
 	waiting atomic.Int32
 	open    chan struct{}
-	fails   atomic.Bool // the syncs that were held up fail
+	fails   atomic.Bool // the delayed syncs fail
 }
 
 func (g *syncGate) hook(op vfs.Op) error {
@@ -31,8 +31,8 @@ func (g *syncGate) hook(op vfs.Op) error {
 	return nil
 }
 
-// TestNothingIsShownBeforeItIsDurable: while a commit waits for its sync, a View does not see it. An update sees it,
-// and does not return before it is durable, however the update ends.
+// TestNothingIsShownBeforeItIsDurable: while a commit waits for its sync, a View does not see it. An update
+// transaction sees it, and however that transaction ends, it does not return before the commit is durable.
 func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 	mine := errors.New("mine")
 	for name, end := range map[string]func(tx *Tx) error{
@@ -56,7 +56,7 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 				tx, err := e.Begin(TxOptions{})
 				if err == nil {
 					tx.Put([]byte("k"), []byte("1"))
-					for i := range pageGroupOps { // a record group: a page group is in the tree, and shown to nobody before the sync
+					for i := range pageGroupOps { // enough for a record group: a page group is in the tree, but published only after the sync
 						tx.Put(fmt.Append(nil, i), nil)
 					}
 					err = tx.Commit()
@@ -64,7 +64,7 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 				committed <- err
 			}()
 			require.Eventually(t, func() bool { return gate.waiting.Load() > 0 }, patience, time.Millisecond)
-			e.marks.publishDurable() // as others do at any time: it tells of what the syncs so far have covered
+			e.marks.publishDurable() // as others do at any time: publishes what the syncs so far have covered
 
 			v, _, err := e.GetCopy([]byte("k"))
 			require.NoError(t, err)
@@ -98,8 +98,8 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 	}
 }
 
-// TestPageGroupIsShownWhenSynced: a batch that is applied before it is logged changes the tree that Views read.
-// Nobody sees it before the sync.
+// TestPageGroupIsShownWhenSynced: a batch that is applied before it is logged changes the tree that Views read. No
+// View sees the change before the sync.
 func TestPageGroupIsShownWhenSynced(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -128,14 +128,14 @@ func TestPageGroupIsShownWhenSynced(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestWriteBackStartsBeforeTheMerge: the device starts on a record group before its batch is shown and merged, and on
-// all of the group.
+// TestWriteBackStartsBeforeTheMerge: the device starts to write a record group, and all of it, before its batch is
+// published and merged.
 func TestWriteBackStartsBeforeTheMerge(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	e := openOn(t, mem, Options{Manual: true})
 	put(t, e, "k", "0")
-	require.NoError(t, e.store.Reserve(1000, false)) // growing writes and syncs too
+	require.NoError(t, e.store.Reserve(1000, false)) // growing would write and sync too
 	e.store.Release(1000)
 	before := e.marks.applied.Load()
 	var ops []vfs.Op
@@ -160,14 +160,14 @@ func TestWriteBackStartsBeforeTheMerge(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestSeenIsShown: an update that wrote nothing and saw a batch which was shown but not noted yet does not return
-// before Views see the batch.
+// TestSeenIsShown: an update transaction wrote nothing, and saw a batch that was published but not yet visible to
+// Views. It does not return before Views see the batch.
 func TestSeenIsShown(t *testing.T) {
 	e := newEngine(t, Options{Durability: Durable, Manual: true})
 	require.NoError(t, e.WriteOne([]byte("key"), []byte("value"), false))
 	release := e.HoldToken()
 	seq := e.marks.applied.Load() + 1
-	e.marks.show(seq) // as a batch whose group is synced
+	e.marks.show(seq) // as after the sync of the batch's group
 	tx := begin(t, e, TxOptions{})
 	require.Equal(t, seq, tx.Snapshot())
 	returned := make(chan error, 1)

@@ -10,8 +10,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestTreeIsEditedBelowMemtables: folds, moves and empty versions of the tree come between commits and their merge,
-// in any order. Readers see what was committed before them, and such versions get numbers that no commit has.
+// TestTreeIsEditedBelowMemtables: folds, moves and versions of the tree without changes happen between commits and
+// their merge, in any order. Readers see what was committed before them, and such versions get Seqs that no commit
+// has.
 func TestTreeIsEditedBelowMemtables(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		for seed := range uint64(4) {

@@ -16,7 +16,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// tiny are options with which flushes, folds, checkpoints, the reuse of segments and syncs without the token happen
+// tiny returns options with which flushes, folds, checkpoints, reuse of segments and syncs without the token happen
 // all the time.
 func tiny(d Durability) Options {
 	return Options{
@@ -26,7 +26,7 @@ func tiny(d Durability) Options {
 	}
 }
 
-// newEngine opens an engine on a file system in memory; at the end of the test it is checked and closed.
+// newEngine opens an engine on a file system in memory. At the end of the test the engine is checked and closed.
 func newEngine(t testing.TB, opts Options) *Engine {
 	t.Helper()
 	mem := vfs.NewMem(0)
@@ -72,7 +72,7 @@ func begin(t testing.TB, e *Engine, o TxOptions) *Tx {
 	return tx
 }
 
-// put commits one record in a transaction of its own.
+// put commits one record in its own transaction.
 func put(t testing.TB, e *Engine, key, value string) {
 	t.Helper()
 	tx := begin(t, e, TxOptions{})
@@ -80,7 +80,7 @@ func put(t testing.TB, e *Engine, key, value string) {
 	require.NoError(t, tx.Commit())
 }
 
-// get returns what tx reads, "" for a key without a value.
+// get returns the value that tx reads, "" for a key without a value.
 func get(t testing.TB, tx *Tx, key string) string {
 	t.Helper()
 	v, _, err := tx.Get([]byte(key))
@@ -100,11 +100,12 @@ func update(e *Engine, o TxOptions, fn func(*Tx) error) error {
 	})
 }
 
-// patience is how long a test waits for what must come. No machine is that busy, so after it something hangs.
+// patience is how long a test waits for something that must happen. Even a busy machine takes less, so a longer wait
+// means that something hangs.
 const patience = time.Minute
 
-// persist is update for a caller that goes on until it has won. On a busy machine the others may not wait at the gate
-// for long enough, and even a transaction that is alone may lose too often.
+// persist is update for a caller that must succeed. On a busy machine other transactions may not wait at the gate for
+// long enough, so that even a transaction that closes the gate may lose too often.
 func persist(e *Engine, o TxOptions, fn func(*Tx) error) error {
 	err := error(ErrConflict)
 	for round := 0; round < 100 && errors.Is(err, ErrConflict); round++ {
@@ -113,7 +114,7 @@ func persist(e *Engine, o TxOptions, fn func(*Tx) error) error {
 	return err
 }
 
-// within ends the process, with all stacks, if fn hangs: that would hang the end of the test too.
+// within ends the process and prints all stacks if fn hangs, because the end of the test would hang too.
 func within(t testing.TB, fn func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -9,7 +9,7 @@ import (
 	"flashdbm/internal/event"
 )
 
-// events returns a hub and what it has delivered so far.
+// events returns a hub, and a function that returns what the hub has delivered so far.
 func events(t *testing.T) (*event.Hub, func() []event.Event) {
 	var got []event.Event
 	hub := event.NewHub(func(e event.Event) { got = append(got, e) })
@@ -19,7 +19,7 @@ func events(t *testing.T) (*event.Hub, func() []event.Event) {
 	}
 }
 
-// TestConflictStorm: an event comes if at least as many commits lose as win, and at least a hundred per second lose.
+// TestConflictStorm: an event is sent if at least as many commits lose as win, and at least a hundred per second lose.
 func TestConflictStorm(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -37,7 +37,7 @@ func TestConflictStorm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			hub, got := events(t)
 			e := newEngine(t, Options{Manual: true, Events: hub})
-			e.readers.conflicts.Add(1000) // before
+			e.readers.conflicts.Add(1000) // before the interval
 			s := e.maintenance.newStorm()
 			e.readers.conflicts.Add(c.lost)
 			e.known.commits.Add(c.done)
@@ -59,7 +59,8 @@ func TestConflictStorm(t *testing.T) {
 	}
 }
 
-// TestOldSnapshotIsTold: a transaction that is a minute old and holds dead space back is an event, once a minute.
+// TestOldSnapshotIsTold: a transaction that is a minute old and keeps dead space from reuse is reported by an event,
+// once a minute.
 func TestOldSnapshotIsTold(t *testing.T) {
 	hub, got := events(t)
 	e := newEngine(t, Options{Durability: WriteThrough, RedoLimit: 1 << 20, Manual: true, Events: hub, Leases: LeaseOptions{Trace: true}})
@@ -91,7 +92,7 @@ func TestOldSnapshotIsTold(t *testing.T) {
 	require.Contains(t, old[0].Began, "TestOldSnapshotIsTold")
 }
 
-// TestRecoveryIsAnEvent: it says how many records were redone.
+// TestRecoveryIsAnEvent: the event of a recovery says how many records were redone.
 func TestRecoveryIsAnEvent(t *testing.T) {
 	image, want := killedWithRedo(t)
 	hub, got := events(t)

@@ -18,7 +18,7 @@ import (
 )
 
 // fragileFS is the real file system in one directory. Its mappings can be made unreadable, as if the file had been
-// truncated, but without the pages that a later write puts back.
+// truncated. Pages that are written later become readable again.
 type fragileFS struct {
 	vfs.FS
 	dir      string
@@ -49,8 +49,8 @@ func (f *fragileFile) Map(off, n int64) ([]byte, error) {
 	return m, err
 }
 
-// TestFaults: background work or a commit touches a mapped page that cannot be read. That is an error; the engine is
-// poisoned, nobody waits for ever, and the engine can be closed.
+// TestFaults: background work or a commit reads a mapped page that cannot be read. The result is an error and a
+// poisoned engine. No goroutine waits for ever, and the engine can be closed.
 func TestFaults(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	fill := func(t *testing.T, e *Engine, records int) {
@@ -69,7 +69,7 @@ func TestFaults(t *testing.T) {
 		after  func(e *Engine) error
 	}{
 		{"fold", func(t *testing.T, e *Engine) { fill(t, e, 5000) }, (*Engine).Checkpoint},
-		{"encode", func(t *testing.T, e *Engine) { // a version in memory that has cells in the page before it
+		{"encode", func(t *testing.T, e *Engine) { // a version in memory has cells in the page before it
 			fill(t, e, 20)
 			put(t, e, "k00001", "changed")
 		}, (*Engine).Checkpoint},
@@ -87,7 +87,7 @@ func TestFaults(t *testing.T) {
 			if err := tx.Commit(); err != nil {
 				return err
 			}
-			return e.tree.mergeAll() // before that the tree need not have it
+			return e.tree.mergeAll() // otherwise the tree may lack it
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"flashdbm/internal/redo"
 )
 
-// TestFeed: the feed returns the keys of a group and of later ones, or says that it cannot. It forgets the oldest
-// groups when it gets too long and, until somebody has asked, those that a flush has written.
+// TestFeed: the feed returns the keys of a group and of later ones, or reports that it cannot. It drops the oldest
+// groups when it gets too long and, before anybody has asked, those that a flush has written.
 func TestFeed(t *testing.T) {
 	group := func(no uint64, n int) followedGroup {
 		g := followedGroup{no: no}
@@ -35,13 +35,13 @@ func TestFeed(t *testing.T) {
 	f.flushed(5)
 	tells(&f, 5, "-")
 	tells(&f, 6, "[6 7 8 9]")
-	f.note(group(8, 3)) // with more than before
+	f.note(group(8, 3)) // the same group with more keys
 	tells(&f, 8, "[0 8 9]")
 	f.flushed(8)
 	tells(&f, 6, "[0 6 7 8 9]") // somebody has asked
 	f.note(followedGroup{no: 9, ranges: []redo.Range{{}}})
 	tells(&f, 8, "-")
-	tells(&f, 9, "-") // a token of 9 may be of less of it
+	tells(&f, 9, "-") // a token of group 9 may cover only part of it
 	tells(&f, 10, "[]")
 	f.note(group(10, mostFed/2))
 	f.note(group(11, mostFed/2))

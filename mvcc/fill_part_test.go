@@ -13,12 +13,12 @@ import (
 	"flashdbm/override"
 )
 
-// looseEngine returns an engine whose tree was left half empty by deletes; all of it is flushed. Its flushes are in
-// parts.
+// looseEngine returns an engine whose leaves are half empty after deletes. Everything is flushed. Its flushes are
+// incremental.
 func looseEngine(t *testing.T, mem *vfs.Mem, records int) *Engine {
 	t.Helper()
 	opts := looseOptions()
-	opts.PartBytes = 1 << 30 // or they would be filled up meanwhile
+	opts.PartBytes = 1 << 30 // otherwise leaves would be filled up meanwhile
 	e := openOn(t, mem, opts)
 	writeSome(t, e, records, func(tx *Tx, i int) error { return tx.Put(looseKey(i), make([]byte, 100)) })
 	require.NoError(t, e.Checkpoint())
@@ -52,7 +52,7 @@ func writeSome(t *testing.T, e *Engine, n int, do func(tx *Tx, i int) error) {
 	}
 }
 
-// fillNextPart does fillPart for the next part of what is dirty.
+// fillNextPart calls fillPart for the next part of the dirty leaves.
 func fillNextPart(t *testing.T, e *Engine) (part, grown int64, err error) {
 	t.Helper()
 	n, err := e.flusher.parts()
@@ -66,8 +66,8 @@ func fillNextPart(t *testing.T, e *Engine) (part, grown int64, err error) {
 	return before / int64(n), e.pages.DirtyBytes()/logstore.PageSize - before, err
 }
 
-// TestFillsNoMoreThanAPart: if little of a large tree is dirty, what is filled up before a part stays in proportion
-// to that.
+// TestFillsNoMoreThanAPart: if little of a large tree is dirty, the leaves that are filled up before a part are few in
+// proportion.
 func TestFillsNoMoreThanAPart(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -81,7 +81,7 @@ func TestFillsNoMoreThanAPart(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestFillsBesideDamage: a damaged leaf that nobody has to read does not make commits fail.
+// TestFillsBesideDamage: a damaged leaf that no commit has to read does not make commits fail.
 func TestFillsBesideDamage(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -116,7 +116,7 @@ func TestFillsBesideDamage(t *testing.T) {
 		writeSome(t, e, records/20, func(tx *Tx, i int) error { return tx.Put(looseKey(records/2+i*10), make([]byte, 100)) })
 	}
 	put()
-	require.NoError(t, e.Checkpoint()) // from here on the bytes of records are known
+	require.NoError(t, e.Checkpoint()) // from here on the number of bytes of records is known
 	put()
 	_, _, err = fillNextPart(t, e)
 	require.NoError(t, err)

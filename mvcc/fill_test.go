@@ -13,17 +13,17 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestFill: commits that would not fill a group's last page are left to the next batch, but never the leader's own.
-// On a slow device at most half a page is left, and nothing after a batch that has left any.
+// TestFill: commits that would not fill the last page of a group are left to the next batch, but never the leader's
+// own. On a slow device at most half a page is left, and nothing after a batch that has left commits.
 func TestFill(t *testing.T) {
 	const small = 100
-	onPage := logstore.BodySize / (4 + 8 + small) // by what redoBytes counts
+	onPage := logstore.BodySize / (4 + 8 + small) // records per page, as redoBytes counts
 	for _, c := range []struct {
 		name    string
 		commits int
 		own     int
-		kept    int // where the device is slow
-		fast    int // and where it is not
+		kept    int // expected on a slow device
+		fast    int // expected on a fast device
 		value   int
 	}{
 		{"less than a page", onPage, 0, onPage, onPage, small},
@@ -39,7 +39,7 @@ func TestFill(t *testing.T) {
 		for _, run := range []struct {
 			durability Durability
 			slow       bool
-			async      bool // nobody waits for the newest
+			async      bool // no caller waits for the newest commit
 		}{{Durable, true, false}, {Durable, false, false}, {WriteThrough, true, false}, {Durable, true, true}, {Durable, false, true}} {
 			t.Run(fmt.Sprint(c.name, run), func(t *testing.T) {
 				e := newEngine(t, Options{Manual: true, Durability: run.durability})
@@ -92,10 +92,10 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestLeftCommits: commits that are left are completed too, those of the same key in the order in which they depend
-// on each other.
+// TestLeftCommits: commits that are left to the next batch are completed too. Commits of the same key are completed in
+// the order in which they depend on each other.
 func TestLeftCommits(t *testing.T) {
-	const committers, each, value = 20, 100, 300 // of which a page has 13
+	const committers, each, value = 20, 100, 300 // a page has room for 13 values
 	e := newEngine(t, Options{Durability: Durable, Store: logstore.Options{SegmentPages: 64}})
 	within(t, func() {
 		together(committers, func(c int) {
@@ -121,7 +121,7 @@ func TestLeftCommits(t *testing.T) {
 	}
 }
 
-// TestDevice: a device is slow from the first batches on if it is, and a pause makes it no faster.
+// TestDevice: a slow device is recognized as slow from the first batches on, and a pause does not change that.
 func TestDevice(t *testing.T) {
 	var d device
 	now := time.Now()

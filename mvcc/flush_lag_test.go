@@ -10,9 +10,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFlushBehindCommits: a flush of a tree that lacks commits writes what the tree has, all of it or in parts, and
-// recovery redoes those commits: those in the log when the flush began, those that came during it, and those whose
-// merge goes on meanwhile.
+// TestFlushBehindCommits: a flush of a tree that lacks commits writes the tree as it is, in whole or in parts.
+// Recovery redoes the missing commits: those in the log when the flush began, those that came during it, and those
+// whose merge is still running.
 func TestFlushBehindCommits(t *testing.T) {
 	for _, d := range []Durability{Durable, Buffered} {
 		for _, parts := range []bool{false, true} {
@@ -60,7 +60,7 @@ func TestFlushBehindCommits(t *testing.T) {
 						require.Positive(t, e.pages.Base())
 						lags++
 						base := e.pages.Base()
-						flush(false) // of which a crash finds no more than its groups
+						flush(false) // incomplete: a crash finds only some of its groups
 						require.Greater(t, e.pages.Base(), base, "recovery takes it for one that the checkpoint has")
 					}
 				}

@@ -10,9 +10,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestPartsAreEqual: a flush of everything in parts leaves no more than a few parts to the flush that ends it. That flush
-// needs room for all that it writes at once; when each part took a share of what was left, a file of 200 MB of records
-// grew by 44 MiB two seconds after they were loaded.
+// TestPartsAreEqual: an incremental flush of everything leaves at most a few parts to its last flush, which needs room
+// for all that it writes at once. If each part took a fixed share of what is left, the last flush would be large: a
+// file of 200 MB of records grew by 44 MiB two seconds after a load.
 func TestPartsAreEqual(t *testing.T) {
 	opts := Options{Durability: Buffered, Manual: true, RedoLimit: 64 << 20}
 	opts.PartBytes = 16 << 10

@@ -11,9 +11,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFullFoldsLess: a full file has room for the pages that commits have changed, which was reserved, but not for
-// all inner nodes that a checkpoint would fold. Then it folds fewer. If they were changed without room, no flush
-// could be written any more, so no checkpoint, and deletes would never make room.
+// TestFullFoldsLess: a full file has room for the pages that commits have changed, which was reserved, but not for all
+// inner nodes that a checkpoint would fold. Then the checkpoint folds fewer. If it made them dirty without room, no
+// flush could be written, and so no checkpoint, and deletes would never free space.
 func TestFullFoldsLess(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -21,7 +21,7 @@ func TestFullFoldsLess(t *testing.T) {
 	opts := Options{Durability: WriteThrough, Manual: true, RedoLimit: 1 << 30, Store: logstore.Options{SegmentPages: 8}}
 	e := openOn(t, mem, opts)
 	const groups = 1000
-	key := func(g, i int) []byte { // neighbours differ late: separators are long, and inner nodes have few children
+	key := func(g, i int) []byte { // neighbouring keys differ in their last bytes, so separators are long and inner nodes have few children
 		return fmt.Appendf(nil, "%08d%s%02d", g, strings.Repeat("x", 450), i)
 	}
 	large := func(i int) []byte { return fmt.Appendf(nil, "z%05d", i) }
@@ -39,7 +39,7 @@ func TestFullFoldsLess(t *testing.T) {
 	opts.Store.MaxFileSize = int64(end) * logstore.PageSize
 	e = openOn(t, mem, opts)
 	defer e.Close()
-	fill := func(most int, put func(tx *Tx, i int) error) (n int) { // until the file is full
+	fill := func(most int, put func(tx *Tx, i int) error) (n int) { // puts until the file is full
 		for ; n < most; n++ {
 			tx := begin(t, e, TxOptions{})
 			err := put(tx, n)

@@ -63,7 +63,7 @@ func exampleFile(t *testing.T) []byte {
 	return image
 }
 
-// dump writes an image as "hexdump -C" does: 16 bytes a line, a star for lines like the one before.
+// dump formats an image like "hexdump -C": 16 bytes per line, and a star for lines equal to the one before.
 func dump(image []byte) string {
 	var b strings.Builder
 	before, starred := "", false

@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFullDeviceWithParts: if flushes are in parts, room is held for two parts only, while the device has plenty. The
-// device of this test suddenly has none.
+// TestFullDeviceWithParts: while flushes are incremental and the device has much free space, room is reserved for two
+// parts only. In this test the device suddenly has no space.
 func TestFullDeviceWithParts(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestFullDeviceWithParts(t *testing.T) {
 	}
 }
 
-// TestPlentyComesToAnEnd: before a device that had plenty of room is full, room is held for everything dirty.
+// TestPlentyComesToAnEnd: before a device that had much free space is full, room is reserved for everything dirty.
 func TestPlentyComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -97,7 +97,7 @@ func TestPlentyComesToAnEnd(t *testing.T) {
 			for {
 				tx := begin(t, e, TxOptions{})
 				fresh := 20
-				if held > 100 { // the rest, which goes on in parts, is filled sooner
+				if held > 100 { // larger transactions from here on fill the device sooner
 					fresh = 80
 				}
 				for range fresh {

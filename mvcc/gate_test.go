@@ -15,7 +15,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// loser returns a transaction function that loses each time: before it ends, it commits a change to what it writes.
+// loser returns a transaction function that always loses: before it ends, another transaction commits a change to a
+// key that it writes.
 func loser(t *testing.T, e *Engine, tries *int) func(tx *Tx) error {
 	return func(tx *Tx) error {
 		*tries++
@@ -25,8 +26,8 @@ func loser(t *testing.T, e *Engine, tries *int) func(tx *Tx) error {
 	}
 }
 
-// TestRetryEnds: a transaction that always loses gets ErrConflict in the end, even if it commits others inside itself
-// while it has the gate closed.
+// TestRetryEnds: a transaction that always loses gets ErrConflict in the end, even if it commits other transactions
+// itself while it keeps the gate closed.
 func TestRetryEnds(t *testing.T) {
 	t.Parallel() // it mostly waits
 	e := newEngine(t, Options{})
@@ -37,7 +38,7 @@ func TestRetryEnds(t *testing.T) {
 	})
 }
 
-// TestRetryInsideRetry: one that has the gate closed runs another one that wants it closed too.
+// TestRetryInsideRetry: a transaction that keeps the gate closed runs another one that wants to close the gate too.
 func TestRetryInsideRetry(t *testing.T) {
 	t.Parallel() // it mostly waits
 	e := newEngine(t, Options{})
@@ -46,7 +47,7 @@ func TestRetryInsideRetry(t *testing.T) {
 		err := update(e, TxOptions{}, func(tx *Tx) error {
 			outer++
 			get(t, tx, "k")
-			if outer == sharedTries+1 { // alone
+			if outer == sharedTries+1 { // the gate is closed
 				require.ErrorIs(t, update(e, TxOptions{}, loser(t, e, &inner)), ErrConflict)
 			} else if outer <= sharedTries {
 				put(t, e, "k", "theirs")
@@ -59,7 +60,8 @@ func TestRetryInsideRetry(t *testing.T) {
 	})
 }
 
-// TestRetryAlone: with the gate closed others wait, so a long transaction wins against many short ones.
+// TestRetryAlone: while the gate is closed other commits wait, so that a long transaction wins against many short
+// ones.
 func TestRetryAlone(t *testing.T) {
 	e := newEngine(t, Options{})
 	put(t, e, "k", "0")
@@ -88,7 +90,7 @@ func TestRetryAlone(t *testing.T) {
 	}()
 	tries := 0
 	err := error(ErrConflict)
-	for round := 0; round < 10 && errors.Is(err, ErrConflict); round++ { // where a busy machine holds it up for longer than others wait
+	for round := 0; round < 10 && errors.Is(err, ErrConflict); round++ { // on a busy machine it may take longer than others wait at the gate
 		err = update(e, TxOptions{}, func(tx *Tx) error {
 			tries++
 			get(t, tx, "k")
@@ -105,8 +107,8 @@ func TestRetryAlone(t *testing.T) {
 	require.Greater(t, tries, sharedTries)
 }
 
-// TestLoserWaitsForTheWinner: a transaction that loses to an entry of the table of last writes finds the winner
-// applied when it tries again.
+// TestLoserWaitsForTheWinner: a transaction that loses because of an entry of the table of last writes waits until the
+// winner is applied, so that its next attempt sees the winner.
 func TestLoserWaitsForTheWinner(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "k", "0")
@@ -114,7 +116,7 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	get(t, tx, "k")
 	require.NoError(t, tx.Put([]byte("other"), nil))
 	next := e.marks.applied.Load() + 1
-	w := &e.committer.resolver.writes // entered as the token holder does just before applied moves
+	w := &e.committer.resolver.writes // entered as the token holder does just before it advances applied
 	w.BeginBatch(next, 1)
 	w.Enter(next, writeset.HashKey([]byte("other")))
 	w.EndBatch()
@@ -122,12 +124,12 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	go func() { lost <- tx.Commit() }()
 	time.Sleep(30 * time.Millisecond)
 	require.Empty(t, lost, "lost before the winner was applied")
-	put(t, e, "k", "1") // at that Seq
+	put(t, e, "k", "1") // gets the Seq next
 	require.ErrorIs(t, <-lost, ErrConflict)
 }
 
-// TestWaitingHeedsTheContext: a commit that waits at the gate, to close the gate, or for room ends when its context
-// does. Nothing of it is applied or stays reserved.
+// TestWaitingHeedsTheContext: a commit that waits at the gate, or to close the gate, or for room, ends when its
+// context does. It is not applied and keeps nothing reserved.
 func TestWaitingHeedsTheContext(t *testing.T) {
 	t.Run("gate", func(t *testing.T) {
 		e := newEngine(t, Options{})
@@ -158,7 +160,7 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		least := commit.AloneWait
-		for i := 0; i < 20 && least >= commit.AloneWait/2; i++ { // a busy machine may hold it up, but not each of so many
+		for i := 0; i < 20 && least >= commit.AloneWait/2; i++ { // a busy machine may delay it, but not in all of 20 attempts
 			began := time.Now()
 			require.Nil(t, e.committer.gate.Close(ctx))
 			least = min(least, time.Since(began))
@@ -166,7 +168,7 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 		require.Less(t, least, commit.AloneWait/2)
 	})
 	t.Run("room", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { // commits wait for the reader before they find the file full
+		synctest.Test(t, func(t *testing.T) { // commits wait for the reader before they are refused with ErrFull
 			opts := tiny(Durable)
 			opts.Manual, opts.Store.MaxFileSize = true, 1<<20
 			e := newEngine(t, opts)

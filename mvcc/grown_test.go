@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// loaded returns an engine whose tree has that many records of a new load, none of them flushed, and a function that
-// puts records at random, each in a transaction of its own.
+// loaded returns an engine with the given number of newly loaded records in its tree, none of them flushed, and a
+// function that puts records at random, each in its own transaction.
 func loaded(t *testing.T, records int, opts Options) (e *Engine, put func(n int)) {
 	e = newEngine(t, opts)
 	put1 := func(tx *Tx, rng *rand.Rand) {
@@ -27,7 +27,7 @@ func loaded(t *testing.T, records int, opts Options) (e *Engine, put func(n int)
 		require.NoError(t, e.tree.mergeAll())
 	}
 	put(1)
-	e.store.RedoBefore() // the checkpoint says that parts may be flushed
+	e.store.RedoBefore() // the checkpoint says that flushes may be incremental
 	require.NoError(t, e.Checkpoint())
 	for range records / 1000 {
 		tx := begin(t, e, TxOptions{})
@@ -40,11 +40,11 @@ func loaded(t *testing.T, records int, opts Options) (e *Engine, put func(n int)
 	return e, put
 }
 
-// TestLoadIsLeftBehind: the first flush of a load is one of all, and redo starts after what it has written as soon as
-// that is durable.
+// TestLoadIsLeftBehind: the first flush after a load writes everything. As soon as that is durable, redo starts after
+// the load.
 func TestLoadIsLeftBehind(t *testing.T) {
 	inTurn(t)
-	const beside = 300 // records: too many leaves for another flush behind the folds
+	const beside = 300 // records; they change too many leaves for a second flush after the folds
 	var put func(n int)
 	var e *Engine
 	committed := false
@@ -55,7 +55,7 @@ func TestLoadIsLeftBehind(t *testing.T) {
 		}
 	}})
 	require.NoError(t, e.tree.withMerged(func() error {
-		e.store.SetBound(logstore.PageSize) // no room for a flush of all
+		e.store.SetBound(logstore.PageSize) // no room for a flush of everything
 		require.Equal(t, 1, e.pressure.parts(), "a part would be of all")
 		return nil
 	}))
@@ -68,8 +68,8 @@ func TestLoadIsLeftBehind(t *testing.T) {
 	require.Equal(t, e.flusher.allBase, e.pages.RedoStart())
 }
 
-// TestGrowthIsReserved: what the next flush has to write is reserved, and pages that splits have made count as live
-// in the future: so the redo of a tree that grows everywhere is shorter.
+// TestGrowthIsReserved: the pages that the next flush has to write are reserved, and pages that splits have made count
+// as live pages to come. Therefore the redo limit of a tree that grows everywhere is lower.
 func TestGrowthIsReserved(t *testing.T) {
 	inTurn(t)
 	e, put := loaded(t, 20_000, Options{Manual: true, RedoLimit: 64 << 20, Thresholds: Thresholds{PartBytes: 4 << 10}})
@@ -84,7 +84,7 @@ func TestGrowthIsReserved(t *testing.T) {
 	}
 	before, must, born := int64(0), int64(0), int64(0)
 	look(func() { before = limit() })
-	for n := 0; n < 30_000 && must < 4*heldParts; n += 500 { // until a parent is split
+	for n := 0; n < 30_000 && must < 4*heldParts; n += 500 { // until an inner node is split
 		put(500)
 		look(func() { must, born = e.pages.MustPages(), e.pages.BornPages() })
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGuardsInTheList: a commit that has changed a guarded record and waits in the list for its batch is found. A
-// commit of another key is no conflict, even if that key has the same place in the table.
+// TestGuardsInTheList: a commit that has changed a guarded record and waits in the commit list for its batch is found.
+// A commit of another key is no conflict, even if that key has the same slot in the table of last writes.
 func TestGuardsInTheList(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{LastSlots: 1}})
 	require.NoError(t, SetKeyspaces(e))
@@ -36,7 +36,7 @@ func TestGuardsInTheList(t *testing.T) {
 	}
 }
 
-// TestGuardedGetOfCut: GuardedGet sees what the transaction has cut, as Get does.
+// TestGuardedGetOfCut: GuardedGet sees the cuts of its transaction, as Get does.
 func TestGuardedGetOfCut(t *testing.T) {
 	e := newEngine(t, cutting(Options{Manual: true}))
 	put(t, e, "a", "1")

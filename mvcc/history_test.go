@@ -15,36 +15,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test of isolation: many goroutines run random transactions, which note what they have read and written, while
-// flushes, folds, checkpoints and the reuse of segments go on. Afterwards the history is replayed: each read must
-// equal what the commits up to its snapshot have left, with the transaction's own writes over it.
+// The test of isolation: many goroutines run random transactions, which note what they have read and written, during
+// flushes, folds, checkpoints and the reuse of segments. Afterwards the history is replayed: each read must equal the
+// state that the commits up to its snapshot have left, with the transaction's own writes applied to it.
 
 // A past is what one transaction did.
 type past struct {
 	id           int
 	snapshot     uint64
-	seq          uint64 // of its commit; 0 if there was none
+	seq          uint64 // of its commit; 0 if it did not commit
 	blind        bool
 	serializable bool
-	acked        uint64 // greatest Seq known committed before it began
+	acked        uint64 // greatest Seq that was known to be committed before it began
 	reads        []observed
 	writes       map[string]string // "" for a delete
 }
 
-// observed is one read: a key, a range, or the number of records.
+// observed is one read: of a key, of a range, or of the number of records.
 type observed struct {
-	from, to string            // of a range; a key has to == from
-	result   string            // the values read, with their keys for a range
-	own      map[string]string // written by the transaction before
-	length   int64             // of a count, else -1
+	from, to string            // bounds of a range; for a key, to equals from
+	result   string            // the values read; for a range with their keys
+	own      map[string]string // what the transaction had written before the read
+	length   int64             // the number of records, or -1 for other reads
 }
 
 const (
-	sharedKeys = 60 // written by all but the blind
+	sharedKeys = 60 // written by all transactions except blind ones
 	blindKeys  = 10 // written by blind puts only, never deleted
 )
 
-// historian runs transactions and keeps their pasts.
+// historian runs transactions and collects their pasts.
 type historian struct {
 	e     *Engine
 	acked atomic.Uint64
@@ -62,7 +62,7 @@ func (h *historian) keep(p *past) {
 
 func sharedKey(rng *rand.Rand) string {
 	if rng.IntN(3) == 0 {
-		return fmt.Sprintf("key-%03d", rng.IntN(5)) // hot
+		return fmt.Sprintf("key-%03d", rng.IntN(5)) // one of five keys that are written often
 	}
 	return fmt.Sprintf("key-%03d", rng.IntN(sharedKeys))
 }
@@ -125,7 +125,7 @@ func (h *historian) act(t *testing.T, tx *Tx, p *past, o TxOptions, rng *rand.Ra
 	case action < 4 && !o.ReadOnly:
 		key := sharedKey(rng)
 		if len(p.reads) == 0 {
-			h.readKey(t, tx, p, key) // not blind
+			h.readKey(t, tx, p, key) // a transaction that has read something is not blind
 		}
 		write(key, value())
 	case action == 4 && !o.ReadOnly:
@@ -163,7 +163,7 @@ func (h *historian) readKey(t *testing.T, tx *Tx, p *past, key string) {
 	p.reads = append(p.reads, observed{from: key, to: key, result: string(v), own: copyOf(p.writes), length: -1})
 }
 
-// readRange reads some records in a row, in one direction, and notes the range that this covers.
+// readRange reads consecutive records in one direction and notes the range that they cover.
 func (h *historian) readRange(t *testing.T, tx *Tx, p *past, rng *rand.Rand) {
 	from, steps, forward := sharedKey(rng), rng.IntN(8), rng.IntN(2) == 0
 	c := tx.Cursor()
@@ -171,7 +171,7 @@ func (h *historian) readRange(t *testing.T, tx *Tx, p *past, rng *rand.Rand) {
 	r := observed{from: from, to: from + "\x01", own: copyOf(p.writes), length: -1}
 	for ok := c.Seek([]byte(from)); ; steps-- {
 		if !ok {
-			if forward || found == nil { // off the end, or nothing to seek there
+			if forward || found == nil { // the cursor is past the end, or there is nothing to seek
 				r.to = "\xff"
 			} else {
 				r.from = ""
@@ -208,7 +208,7 @@ var (
 	historyFrom = flag.Uint64("history.from", 1, "seed of the first history")
 )
 
-// TestHistory: see above.
+// TestHistory runs the test of isolation for each durability.
 func TestHistory(t *testing.T) {
 	for run := range *historyRuns {
 		for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -241,7 +241,7 @@ func testHistory(t *testing.T, d Durability, seed uint64) {
 		})
 		s, err := h.e.Stats()
 		require.NoError(t, err)
-		if s.Checkpoints > 0 && s.Pages.Flushes > 0 && s.Conflicts > 0 { // on a busy machine the helpers may not have had their turn
+		if s.Checkpoints > 0 && s.Pages.Flushes > 0 && s.Conflicts > 0 { // on a busy machine the other goroutines may not have run yet
 			break
 		}
 	}
@@ -257,7 +257,7 @@ func testHistory(t *testing.T, d Durability, seed uint64) {
 	}
 }
 
-// disturb flushes, folds and checkpoints all the time.
+// disturb flushes, folds and makes checkpoints all the time.
 func (h *historian) disturb(t *testing.T, stop chan struct{}) {
 	for {
 		select {
@@ -271,7 +271,7 @@ func (h *historian) disturb(t *testing.T, stop chan struct{}) {
 	}
 }
 
-// hold reads over and over in transactions that stay open for long.
+// hold reads again and again in transactions that stay open for long.
 func (h *historian) hold(t *testing.T, stop chan struct{}) {
 	rng := rand.New(rand.NewPCG(99, 99))
 	for {
@@ -298,16 +298,16 @@ func (h *historian) hold(t *testing.T, stop chan struct{}) {
 	}
 }
 
-// A timeline has the writes of each key, by Seq.
+// A timeline has the writes of each key in order of their Seqs.
 type timeline map[string][]written
 
 type written struct {
 	seq    uint64
-	values []string // several only if blind puts are in one batch; the first is the one that was seen
+	values []string // more than one only if several blind puts are in one batch; the first is the one that was seen
 	seen   bool
 }
 
-// at returns what a key holds as of a Seq; nil if it never held anything.
+// at returns the value that a key has at a Seq; nil if the key never had one.
 func (tl timeline) at(key string, seq uint64) *written {
 	w := tl[key]
 	i, found := slices.BinarySearchFunc(w, seq, func(w written, s uint64) int { return cmp.Compare(w.seq, s) })
@@ -370,7 +370,7 @@ func (tl timeline) check(r observed, seq uint64) error {
 			}
 		}
 		for key, v := range r.own {
-			if _, known := tl[key]; !known && v != "" { // of a transaction that did not commit
+			if _, known := tl[key]; !known && v != "" { // written by a transaction that did not commit
 				n++
 			}
 		}
@@ -417,8 +417,8 @@ func keysOf(tl timeline, own map[string]string) map[string]bool {
 	return keys
 }
 
-// value returns what a key holds as of a Seq under a transaction's own writes. Which of several blind puts in one
-// batch came last is decided by the first transaction that reads it.
+// value returns the value of a key at a Seq, with a transaction's own writes applied. If several blind puts are in one
+// batch, the first transaction that reads the key decides which of them came last.
 func (tl timeline) value(key string, seq uint64, own map[string]string, seen string) string {
 	if v, ok := own[key]; ok {
 		return v
@@ -436,10 +436,10 @@ func (tl timeline) value(key string, seq uint64, own map[string]string, seen str
 	return w.values[0]
 }
 
-// checkSkew looks for two serializable transactions of one batch that each read what the other wrote: in no order can
-// both be right.
+// checkSkew looks for two serializable transactions of one batch, each of which read a key that the other wrote: no
+// order of the two can explain both reads.
 func checkSkew(t *testing.T, pasts []*past) {
-	reads := func(a, b *past) bool { // a read what b wrote
+	reads := func(a, b *past) bool { // a read a key that b wrote
 		for _, r := range a.reads {
 			for key := range b.writes {
 				if _, mine := r.own[key]; !mine && r.length < 0 && r.from <= key && (key < r.to || key == r.from) {

@@ -21,8 +21,9 @@ func TestHoldTime(t *testing.T) {
 	require.Equal(t, holdMost, holdTime(100*limit, limit))
 }
 
-// TestCommitsAreHeldBack: while no flush comes, commits wait when redo has passed RedoLimit, without a snapshot and
-// no longer than their context. Commits that others wait for do not. After the flush nobody waits.
+// TestCommitsAreHeldBack: while there is no flush, commits wait once redo has passed RedoLimit. They wait without a
+// snapshot, and no longer than their context lasts. Commits that other commits wait for are not delayed. After the
+// flush no commit waits.
 func TestCommitsAreHeldBack(t *testing.T) {
 	e := newEngine(t, Options{RedoLimit: 1 << 20, FlushInterval: time.Hour})
 	var writes atomic.Int64
@@ -56,7 +57,7 @@ func TestCommitsAreHeldBack(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		var err error
-		for err == nil { // each waits for a moment, in which a busy machine may not look
+		for err == nil { // each waits only for a moment, and a busy machine may not look in time
 			err = e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
 				if err := write(tx); err != nil {
 					return false, err
@@ -74,7 +75,7 @@ func TestCommitsAreHeldBack(t *testing.T) {
 	alone := begin(t, e, TxOptions{})
 	alone.gate = e.committer.gate.Close(t.Context())
 	least := holdMost
-	for i := 0; i < 20 && least >= holdMost; i++ { // a busy machine may hold it up, but not each of so many
+	for i := 0; i < 20 && least >= holdMost; i++ { // a busy machine may delay it, but not in all of 20 attempts
 		begun = time.Now()
 		require.NoError(t, e.admission.hold(alone))
 		least = min(least, time.Since(begun))
@@ -89,8 +90,8 @@ func TestCommitsAreHeldBack(t *testing.T) {
 	require.LessOrEqual(t, e.pressure.excess.past.Load(), int64(0))
 }
 
-// TestHeldBackUntilEnough: a commit that is held back goes on as soon as redo is not too long any more. Time passes
-// only while everybody waits.
+// TestHeldBackUntilEnough: a delayed commit continues as soon as redo is short enough. The clock of the test advances
+// only while all goroutines wait.
 func TestHeldBackUntilEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, Options{})
@@ -111,8 +112,8 @@ func TestHeldBackUntilEnough(t *testing.T) {
 	})
 }
 
-// TestHeldBackBehindNothing: a flush that has nothing to write, because parts have written everything, also ends the
-// waiting.
+// TestHeldBackBehindNothing: a flush that has nothing to write, because its parts have written everything, also ends
+// the delay of commits.
 func TestHeldBackBehindNothing(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "key", "value")

@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBackupRestsForCommits: a backup rests while a commit is under way, also if none has been completed since it
-// rested last. Otherwise it takes a processor for as long as a commit waits for one: up to 4 ms on two processors.
+// TestBackupRestsForCommits: a backup pauses while a commit is running, even if no commit has completed since its last
+// pause. Without the pause it would use a processor for as long as a commit waits for one: up to 4 ms on two
+// processors.
 func TestBackupRestsForCommits(t *testing.T) {
 	e := newEngine(t, Options{})
 	put(t, e, "key", "value")
@@ -17,7 +18,7 @@ func TestBackupRestsForCommits(t *testing.T) {
 	defer tx.Rollback()
 	walk := imageWalk{tx: tx, commits: e.known.commits.Load()}
 	rests := func() time.Duration {
-		walk.rested = time.Now().Add(-restMost) // so long it has worked
+		walk.rested = time.Now().Add(-restMost) // as if it had worked for restMost without a pause
 		begin := time.Now()
 		walk.rest()
 		return time.Since(begin)
@@ -36,11 +37,11 @@ func TestBackupRestsForCommits(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// TestReadersEndBesideCommits: what a reader has held is freed in parts while commits are under way: housekeeping does
-// not make them wait for all of it. Without commits it frees all.
+// TestReadersEndBesideCommits: while commits are running, background work frees what a reader has held in parts, so
+// that commits do not wait for all of it. Without commits it frees everything at once.
 func TestReadersEndBesideCommits(t *testing.T) {
 	inTurn(t)
-	const records, each = 60_000, 20 // each leaf has more than that many
+	const records, each = 60_000, 20 // each leaf has more than 20
 	e := newEngine(t, Options{Manual: true})
 	puts := func(each int) {
 		tx := begin(t, e, TxOptions{})
@@ -62,7 +63,7 @@ func TestReadersEndBesideCommits(t *testing.T) {
 	puts(each)
 	held := housekeep()
 	require.NoError(t, reader.Rollback())
-	e.readers.active.Add(1) // a commit under way
+	e.readers.active.Add(1) // a commit is running
 	beside := housekeep()
 	e.readers.active.Add(-1)
 	alone := housekeep()

@@ -10,7 +10,7 @@ import (
 	"flashdbm/internal/overlay"
 )
 
-// TestInvariants breaks an engine in each of the ways that a build with the tag invariants finds out.
+// TestInvariants breaks an engine in each of the ways that a build with the tag invariants detects.
 func TestInvariants(t *testing.T) {
 	const prefix = "flashdbm: invariant: "
 	e := newEngine(t, Options{})

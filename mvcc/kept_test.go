@@ -44,8 +44,8 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 	require.NotNil(t, e.committer.resolver.list.Head())
 }
 
-// TestKeptSetIsNotSeen: a transaction that may look at a committed set finds the set as it was committed, whenever
-// the transaction began.
+// TestKeptSetIsNotSeen: a transaction that may look at the write set of a commit finds the set unchanged, whenever the
+// transaction began.
 func TestKeptSetIsNotSeen(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	write := func(key string) { require.NoError(t, e.WriteOne([]byte(key), nil, false)) }
@@ -76,11 +76,11 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	require.Nil(t, e.committer.resolver.list.Head().Value.set)
 }
 
-// TestLargeSetsAreNotKept: a transaction whose memory is used again does not keep large write sets of its commits in
-// memory.
+// TestLargeSetsAreNotKept: a transaction whose memory is reused does not keep the memory of large write sets that it
+// has committed.
 func TestLargeSetsAreNotKept(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
-	other := begin(t, e, TxOptions{}) // may look at the sets, so they are not taken back
+	other := begin(t, e, TxOptions{}) // may look at the sets, so their memory is not reused
 	var sets []weak.Pointer[writeset.Set]
 	used := map[*Tx]bool{}
 	for range keptNodes {
@@ -103,8 +103,8 @@ func TestLargeSetsAreNotKept(t *testing.T) {
 	runtime.KeepAlive(e)
 }
 
-// TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not reused, since readers
-// find them in a memtable; that of a batch that was copied is.
+// TestSetsOfMemtablesStay: if the keys and values of a batch were not copied, its write set is not reused, because
+// readers find them in a memtable. If they were copied, it is.
 func TestSetsOfMemtablesStay(t *testing.T) {
 	for _, records := range []int{3, 9} {
 		e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Buffered, Manual: true})

@@ -15,7 +15,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// putMany puts keys of its own, and those given, until the commit is one that is applied in pieces.
+// putMany puts the given keys and enough others to make the commit one that is applied in pieces.
 func putMany(t *testing.T, tx *Tx, n int, value string, others ...string) {
 	t.Helper()
 	for i := range n {
@@ -27,15 +27,15 @@ func putMany(t *testing.T, tx *Tx, n int, value string, others ...string) {
 	require.True(t, tx.heavy(), "not large: nothing is tested")
 }
 
-// largeKinds are options under which what putMany commits is large, with layers and without.
+// largeKinds returns options under which a commit of putMany is large, with layers and without.
 func largeKinds() map[string]Options {
 	layers, memory := spilling(Durable), spilling(Durable)
 	memory.Shares.WriteSets = 64 << 20
 	return map[string]Options{"in layers": layers, "in memory": memory}
 }
 
-// TestLargeCommitsLeaveTheList: a large commit conflicts also when it has left the commit list, by the table of last
-// writes.
+// TestLargeCommitsLeaveTheList: a large commit causes conflicts also after it has left the commit list, through the
+// table of last writes.
 func TestLargeCommitsLeaveTheList(t *testing.T) {
 	for name, opts := range largeKinds() {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestLargeCommitsLeaveTheList(t *testing.T) {
 	}
 }
 
-// TestLargeCommitLooksAgain: what is committed while a large transaction is checked is not missed. See
+// TestLargeCommitLooksAgain: while a large transaction is checked for conflicts, other commits are not missed. See
 // TestLostPushLooksAgain.
 func TestLargeCommitLooksAgain(t *testing.T) {
 	const many = 5_000
@@ -96,13 +96,13 @@ func TestLargeCommitLooksAgain(t *testing.T) {
 	t.Logf("lost %d times, won %d times", lost, won)
 }
 
-// TestLargeCommitIsSeenWhole: nobody sees part of a large commit at any moment.
+// TestLargeCommitIsSeenWhole: no transaction sees part of a large commit at any moment.
 func TestLargeCommitIsSeenWhole(t *testing.T) {
 	for name, opts := range largeKinds() {
 		t.Run(name, func(t *testing.T) {
 			mem := vfs.NewMem(0)
 			defer mem.Release()
-			opts.Durability = WriteThrough // so that what is applied is shown
+			opts.Durability = WriteThrough // so that what is applied is published
 			opts.Shares.Batch, opts.StepPages = 16<<10, 2
 			e := openOn(t, mem, opts)
 			tx := begin(t, e, TxOptions{})
@@ -140,8 +140,8 @@ func TestLargeCommitIsSeenWhole(t *testing.T) {
 	}
 }
 
-// TestSlicesOfLayersStay: slices of layers that a transaction was given stay unchanged until it ends, even if the
-// layers are merged into others, and other transactions write large values meanwhile.
+// TestSlicesOfLayersStay: slices of layers that a transaction has returned stay unchanged until it ends, even if the
+// layers are merged into others and other transactions write large values meanwhile.
 func TestSlicesOfLayersStay(t *testing.T) {
 	e := newEngine(t, spilling(Durable))
 	tx := begin(t, e, TxOptions{})
@@ -162,7 +162,7 @@ func TestSlicesOfLayersStay(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, ok)
 			slices = append(slices, held{v, bytes.Clone(v)})
-			if i > 3000 { // before that nothing but copies
+			if i > 3000 { // before that there are only copies
 				c := tx.Cursor()
 				require.True(t, c.Seek(at))
 				v, err := c.Value()
@@ -182,14 +182,13 @@ func TestSlicesOfLayersStay(t *testing.T) {
 	for i, h := range slices {
 		require.True(t, bytes.Equal(h.copied, h.slice), "slice %d of %d", i, len(slices))
 	}
-	if err := tx.Commit(); !errors.Is(err, ErrConflict) { // two of so many keys may share a slot of the table of last Seqs
+	if err := tx.Commit(); !errors.Is(err, ErrConflict) { // two of so many keys may share a slot of the table of last writes
 		require.NoError(t, err)
 	}
 }
 
-// TestLargeSerializableCommit: before a large commit compares what it has read, the tree must have what was committed
-// just before. The large commit has completed that itself, and nobody else can merge it meanwhile: it holds the
-// token.
+// TestLargeSerializableCommit: before a large commit compares what it has read, the commits just before it must be in
+// the tree. The large commit has completed them itself and holds the token, so nobody else can merge them.
 func TestLargeSerializableCommit(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -200,7 +199,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 			get(t, large, "unrelated")
 			value := strings.Repeat("value", 200)
 			putMany(t, large, 70, value)
-			slots := map[*atomic.Uint64]bool{} // keys that share one would seem to conflict
+			slots := map[*atomic.Uint64]bool{} // keys that share a slot would seem to conflict
 			for i := range 70 {
 				slots[e.committer.resolver.writes.Of(writeset.HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
 			}

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeaseAsked: a snapshot that is taken back during a call of its transaction is held until that call ends, and no
+// TestLeaseAsked: if a snapshot is revoked during a call of its transaction, it is held until that call ends, and no
 // longer.
 func TestLeaseAsked(t *testing.T) {
 	const age = 5 * time.Millisecond
 	e := newEngine(t, Options{Manual: true, Leases: LeaseOptions{MaxAge: age}})
 	put(t, e, "key", "value")
 	tx := begin(t, e, TxOptions{ReadOnly: true})
-	for tx.Enter() != nil { // on a busy machine it may be too old already
+	for tx.Enter() != nil { // on a busy machine it may already be too old
 		require.NoError(t, tx.Rollback())
 		tx = begin(t, e, TxOptions{ReadOnly: true})
 	}
@@ -33,8 +33,8 @@ func TestLeaseAsked(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// TestCloseAwaitsWrites: Close waits for a transaction that writes a large value or spills its write set, although
-// its snapshot is taken back meanwhile or was before. A call that writes one record is not asked for its snapshot.
+// TestCloseAwaitsWrites: Close waits for a transaction that writes a large value or spills its write set, even if its
+// snapshot is revoked meanwhile or was revoked before. A call that writes one record does not check its snapshot.
 func TestCloseAwaitsWrites(t *testing.T) {
 	const age = time.Millisecond
 	large := make([]byte, 12<<20)
@@ -45,7 +45,7 @@ func TestCloseAwaitsWrites(t *testing.T) {
 		return err
 	}
 	for name, c := range map[string]struct {
-		early bool // the snapshot is taken back before the write
+		early bool // the snapshot is revoked before the write
 		write func(tx *Tx) error
 	}{
 		"large":       {false, func(tx *Tx) error { return tx.Put([]byte("k"), large) }},

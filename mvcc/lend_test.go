@@ -8,8 +8,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestPartsUseHeldRoom: parts that are flushed to make room use the room that is held for what is dirty. It is not
-// held again while they are written, but for the least part, and commits do not get it; both end with the round.
+// TestPartsUseHeldRoom: parts that are flushed to make room use the room that is reserved for dirty pages. While they
+// are written only the least part is reserved again, and commits do not get the room. Both end with the round.
 func TestPartsUseHeldRoom(t *testing.T) {
 	inTurn(t)
 	const partBytes = 256 << 10
@@ -20,7 +20,7 @@ func TestPartsUseHeldRoom(t *testing.T) {
 	withToken := func(fn func()) {
 		require.NoError(t, e.tree.withMerged(func() error { fn(); return nil }))
 	}
-	bound := func() int64 { // an engine without background work has none
+	bound := func() int64 { // an engine without background work has no bound
 		p.opts.Manual, p.crowd.raised = false, 0
 		defer func() { p.opts.Manual = true }()
 		p.noteBound()

@@ -14,7 +14,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestLine: the line against a list: who is called, in which order, and for how many pages.
+// TestLine compares the line of waiting commits with a list: who is called, in which order, and for how many pages.
 func TestLine(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var l line
@@ -38,7 +38,7 @@ func TestLine(t *testing.T) {
 			for _, p := range called {
 				require.Len(t, p.call, 1)
 			}
-		case 4: // one of those who were called has looked, in vain or not
+		case 4: // a called waiter has looked, with success or without
 			if len(called) > 0 {
 				i := rng.IntN(len(called))
 				p := called[i]
@@ -67,7 +67,7 @@ func TestLine(t *testing.T) {
 }
 
 // TestLineLosesNoCall: goroutines take room and give it back as fast as they can, and some are cancelled. None waits
-// while there is room, and nobody takes more than there is.
+// while there is room, and together they never take more than there is.
 func TestLineLosesNoCall(t *testing.T) {
 	const room, goroutines, rounds = 20, 40, 200
 	var l line
@@ -127,12 +127,12 @@ func TestLineLosesNoCall(t *testing.T) {
 	require.Zero(t, l.called)
 }
 
-// TestWaitersAreCalled: commits that wait for room within the bound go on with what earlier commits give back,
-// although no background work makes room.
+// TestWaitersAreCalled: commits that wait for room within the bound continue with the room that earlier commits give
+// back, even if background work makes no room.
 func TestWaitersAreCalled(t *testing.T) {
 	inTurn(t)
 	least := time.Hour
-	for range 3 { // where others have the processors, it takes longer
+	for range 3 { // if others use the processors, it takes longer
 		least = min(least, waitForEachOther(t))
 		if least < boundWait/2 {
 			break
@@ -157,7 +157,7 @@ func waitForEachOther(t *testing.T) time.Duration {
 	e.store.Release(left)
 	defer e.store.Release(taken - left)
 	l := &e.pressure.crowd.line
-	e.token.take() // they come all at once
+	e.token.take() // so that all commits come at once
 	var gone sync.WaitGroup
 	for i := range writers {
 		gone.Go(func() {

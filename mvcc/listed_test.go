@@ -11,9 +11,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestLargeValuesAreSyncedFirst cuts the power at every operation of a commit of a large value, so that the last
-// write is there and earlier ones may not be. Recovery takes the group that lists the value if the group is whole,
-// and reads nothing of the value: so the value must have been synced before the group was written, in every mode.
+// TestLargeValuesAreSyncedFirst cuts the power at every operation of a commit of a large value; the last write may be
+// kept while earlier ones are lost. Recovery accepts the group that lists the value if the group is complete, and does
+// not read the value. Therefore the value must be synced before the group is written, in every durability mode.
 func TestLargeValuesAreSyncedFirst(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -62,9 +62,9 @@ func TestLargeValuesAreSyncedFirst(t *testing.T) {
 	}
 }
 
-// TestLayersAreRedoneInOrder kills the process at every operation of a commit whose write set is in layers. Small
-// commits before it have written some of its keys, and their redo is still needed. Recovery finds what the last
-// commit has left of each key.
+// TestLayersAreRedoneInOrder kills the process at every operation of a commit whose write set is in layers. Earlier
+// small commits have written some of its keys, and their redo is still needed. Recovery must find what the last commit
+// has left of each key.
 func TestLayersAreRedoneInOrder(t *testing.T) {
 	const many, both = 2000, 700
 	for _, d := range []Durability{WriteThrough, Buffered} {

@@ -9,8 +9,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestLoadRowOfOneLeaf: a row that fits one leaf does not make a tree where there are no other records. It is refused,
-// and everything goes on.
+// TestLoadRowOfOneLeaf: a row of leaves that fits one leaf cannot be loaded into a tree without other records. It is
+// refused, and the database stays usable.
 func TestLoadRowOfOneLeaf(t *testing.T) {
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()

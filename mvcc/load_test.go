@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoadOfASourceThatFails: a source that fails cancels the context and then ends, as if it had no more records.
-// What came before is not taken for all.
+// TestLoadOfASourceThatFails: a source that fails cancels the context and then ends as if it had no more records. The
+// records that it has returned are not taken for all records.
 func TestLoadOfASourceThatFails(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	ctx, fail := context.WithCancelCause(t.Context())

@@ -16,7 +16,7 @@ import (
 	"flashdbm/override"
 )
 
-// loggedWork writes random records with logged values, and some that are not, and keeps want.
+// loggedWork writes random records, most of them with logged values, and notes them in want.
 func loggedWork(t *testing.T, e *Engine, rng *rand.Rand, n int, want map[string]string) {
 	t.Helper()
 	for range n {
@@ -29,7 +29,7 @@ func loggedWork(t *testing.T, e *Engine, rng *rand.Rand, n int, want map[string]
 				continue
 			}
 			value := string(make([]byte, 1+rng.IntN(3))) + fmt.Sprintf("%0*d", 1+rng.IntN(1300), rng.Uint32())
-			if rng.IntN(20) == 0 { // a run, between the pages of the stream
+			if rng.IntN(20) == 0 { // a run, between logged values
 				value = fmt.Sprintf("%0*d", 6000, rng.Uint32())
 			}
 			require.NoError(t, tx.Put([]byte(key), []byte(value)))
@@ -57,9 +57,9 @@ func loggedPlaces(t *testing.T, e *Engine) map[string]logstore.Place {
 	return places
 }
 
-// TestLoggedValues: values that stay in the log are read before and after syncs, flushes, checkpoints, the end of the
-// process with and without a clean close, and by an engine that follows. Each time Check finds that each value is
-// live exactly as long as the tree refers to it.
+// TestLoggedValues: values that stay in the log are read before and after syncs, flushes, checkpoints, and the end of
+// the process with and without a clean close, also by an engine that follows. Each time Check requires that exactly
+// the values to which the tree refers are live.
 func TestLoggedValues(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -102,7 +102,7 @@ func TestLoggedValues(t *testing.T) {
 }
 
 // TestLoggedValuesMove: segments with few live logged values are emptied. Neither transactions nor recovery after a
-// crash notice.
+// crash are affected.
 func TestLoggedValuesMove(t *testing.T) {
 	for _, d := range []Durability{Durable, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestLoggedValuesMove(t *testing.T) {
 				require.NoError(t, e.Checkpoint())
 			}
 			overwritten := 0
-			for key := range want { // of these the old values live until a flush has listed them
+			for key := range want { // the old values of these stay live until a flush has listed them
 				if overwritten++; overwritten%5 == 0 {
 					want[key] = fmt.Sprintf("%0*d", 400, overwritten)
 					put(t, e, key, want[key])
@@ -146,7 +146,7 @@ func TestLoggedValuesMove(t *testing.T) {
 				require.True(t, ok)
 				slices[key] = v
 			}
-			serial := begin(t, e, TxOptions{Serializable: true}) // which the moves of what it reads do not make lose
+			serial := begin(t, e, TxOptions{Serializable: true}) // moves of values that it reads are no conflict
 			for key, value := range want {
 				require.Equal(t, value, get(t, serial, key))
 			}
@@ -166,7 +166,7 @@ func TestLoggedValuesMove(t *testing.T) {
 			}
 			require.Greater(t, moved, len(want)/2)
 			requireAll(t, e, want)
-			crashed := mem.Clone() // both places live
+			crashed := mem.Clone() // both places are live
 			defer crashed.Release()
 			for key, v := range slices {
 				require.Equal(t, want[key], string(v))
@@ -185,7 +185,7 @@ func TestLoggedValuesMove(t *testing.T) {
 	}
 }
 
-// TestLoggedRedo: the stream of a record group says where each logged value is, and any other stream is refused.
+// TestLoggedRedo: the stream of a record group says where each logged value is. A stream that does not is refused.
 func TestLoggedRedo(t *testing.T) {
 	page := func(records ...[]byte) []byte {
 		p := make([]byte, 0, logstore.BodySize)
@@ -231,7 +231,7 @@ func TestLoggedRedo(t *testing.T) {
 		_, err := read(stream, g)
 		require.ErrorIs(t, err, redo.ErrStream, name)
 	}
-	// A page of two pages of the file, and one after it.
+	// One page that is two pages long in the file, and one page after it.
 	span := append(logged("a", 2000), logged("b", 1900)...)
 	at := len(span)
 	span = append(span, logged("c", 400)...)
@@ -253,8 +253,8 @@ func TestLoggedRedo(t *testing.T) {
 	}
 }
 
-// TestLoggedBetweenParts: commits that are buffered between the parts of a flush, and whose values the tree refers to
-// at once, are in the log before the next part is.
+// TestLoggedBetweenParts: commits are buffered between the parts of a flush, and the tree refers to their values at
+// once. These commits are in the log before the next part is.
 func TestLoggedBetweenParts(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -298,8 +298,8 @@ func TestLoggedBetweenParts(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestUnsyncedValuesAreBounded: pages of logged values that wait for a sync take at most an eighth of MemoryLimit and
-// what one batch writes, however late the next sync is.
+// TestUnsyncedValuesAreBounded: pages of logged values that wait for a sync take at most an eighth of MemoryLimit plus
+// the pages of one batch, however late the next sync is.
 func TestUnsyncedValuesAreBounded(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -318,7 +318,7 @@ func TestUnsyncedValuesAreBounded(t *testing.T) {
 	require.Zero(t, e.store.UnsyncedBytes())
 }
 
-// TestUnsyncedValuesAreBoundedBesideRuns: the same if each batch has a long value, with which its group is written at
+// TestUnsyncedValuesAreBoundedBesideRuns: the same if each batch has a long value, so that its group is written at
 // once.
 func TestUnsyncedValuesAreBoundedBesideRuns(t *testing.T) {
 	mem := vfs.NewMem(0)

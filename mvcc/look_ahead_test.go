@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMergesWaitBehindALoad: what a load has left is merged two seconds after its last commit, also if small commits
-// go on. Each of them alone would put that off again.
+// TestMergesWaitBehindALoad: records of a load are merged two seconds after its last commit, even if small commits
+// continue. Each of these alone would delay the merge again.
 func TestMergesWaitBehindALoad(t *testing.T) {
 	inTurn(t)
 	e := newEngine(t, Options{Manual: true, Durability: Buffered})
