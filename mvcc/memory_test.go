@@ -11,7 +11,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// overwrite changes each of n records once more, a few per commit, each in another leaf.
+// overwrite changes each of n records once, a few per commit, each of them in another leaf.
 func overwrite(t testing.TB, e *Engine, n, round int) {
 	t.Helper()
 	value := []byte(strings.Repeat(fmt.Sprint(round%10), 200))
@@ -24,7 +24,7 @@ func overwrite(t testing.TB, e *Engine, n, round int) {
 	}
 }
 
-// TestHeldReaderCostsWhatItSees: while one reader stays, readers that come and go leave nothing behind.
+// TestHeldReaderCostsWhatItSees: while one reader stays open, readers that begin and end keep no memory in use.
 func TestHeldReaderCostsWhatItSees(t *testing.T) {
 	const records = 400
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -37,9 +37,9 @@ func TestHeldReaderCostsWhatItSees(t *testing.T) {
 		overwrite(t, e, records, round)
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 		require.NotEmpty(t, get(t, readers[len(readers)-1], "key-000007"))
-		require.NoError(t, e.tree.mergeAll()) // now the tree has what it sees
+		require.NoError(t, e.tree.mergeAll()) // now the tree has what the reader sees
 		e.tree.reclaim()
-		if len(readers) > 3 { // there always are some
+		if len(readers) > 3 { // some readers are always open
 			readers[0].Rollback()
 			readers = readers[1:]
 		}
@@ -57,7 +57,7 @@ func TestHeldReaderCostsWhatItSees(t *testing.T) {
 	require.Equal(t, strings.Repeat("0", 200), get(t, held, "key-000007"))
 }
 
-// TestMemoryLimit: above the limit the oldest reader is asked to end, not one that has just begun.
+// TestMemoryLimit: above the limit the oldest reader is told to end; a reader that has just begun is not.
 func TestMemoryLimit(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -94,7 +94,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestExpiredReaderThatStays: writers go on although the readers that hold the memory do not end.
+// TestExpiredReaderThatStays: writers continue even if the readers that keep the memory in use do not end.
 func TestExpiredReaderThatStays(t *testing.T) {
 	const limit = 1 << 20
 	e := newEngine(t, Options{Durability: Buffered, MemoryLimit: limit})
@@ -117,7 +117,7 @@ func TestExpiredReaderThatStays(t *testing.T) {
 	require.Less(t, high, int64(4*limit))
 }
 
-// TestExpiredTransactionCommits: a transaction that was asked to end and does so by committing has read nothing wrong.
+// TestExpiredTransactionCommits: a transaction that was told to end may still commit, and has read nothing wrong.
 func TestExpiredTransactionCommits(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "k", "0")
@@ -140,12 +140,12 @@ func begunAndEnded(t *testing.T, e *Engine) *Tx {
 	return tx
 }
 
-// TestFullFile: overwriting in a file that may not grow goes on for ever, by several goroutines at once and with
-// short readers.
+// TestFullFile: overwriting records in a file that may not grow never fails, with several goroutines and with short
+// readers.
 func TestFullFile(t *testing.T) {
 	opts := tiny(Durable)
 	opts.Store.MaxFileSize = 2 << 20
-	opts.RedoLimit = 1 << 30 // makeRoom has all the work
+	opts.RedoLimit = 1 << 30 // makeRoom does all the work
 	e := newEngine(t, opts)
 	rounds := 1000
 	if testing.Short() {
@@ -170,7 +170,7 @@ func TestFullFile(t *testing.T) {
 					})
 				}
 				err := overwrite()
-				for again := 0; again < 5 && logstore.IsFull(err); again++ { // a busy machine may hold another one up in the middle of it
+				for again := 0; again < 5 && logstore.IsFull(err); again++ { // on a busy machine another goroutine may stop in the middle of its commit
 					err = overwrite()
 				}
 				if err != nil && !(g == 0 && errors.Is(err, ErrConflict)) {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestSnapshotsOverMemtables: commits that the tree does not have yet are seen by every transaction that began after
-// them and by no other, in whatever order readers first look, and no reader causes a merge.
+// them and by no other, in whatever order readers first read. No reader causes a merge.
 func TestSnapshotsOverMemtables(t *testing.T) {
 	for _, backwards := range []bool{false, true} {
 		t.Run(fmt.Sprint(backwards), func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSnapshotsOverMemtables(t *testing.T) {
 }
 
 // TestReadersTakeNoLock: while the token and the lock of background work are held for ever, readers of all kinds
-// begin, look up, scan and end. They see what was committed, in memory or in the tree.
+// begin, look up, scan and end. They see all that was committed, in memory or in the tree.
 func TestReadersTakeNoLock(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		e := newEngine(t, Options{Durability: d, Manual: true})
@@ -110,8 +110,8 @@ func TestReadersTakeNoLock(t *testing.T) {
 	}
 }
 
-// TestTablesAreUsedAgain: a table whose entries the tree has is reused, but not while a reader may have it: what that
-// reader was shown stays.
+// TestTablesAreUsedAgain: a memtable whose entries are in the tree is reused, but not while a reader may use it. What
+// was returned to that reader stays unchanged.
 func TestTablesAreUsedAgain(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{KeepInline: true}})
 	fill := func(round int) {
@@ -159,11 +159,11 @@ func TestLoadLeavesNoMemory(t *testing.T) {
 	const load = 2*mostEntries + 1
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, MemoryLimit: 1 << 30, RedoLimit: 1 << 30})
 	tables := &e.tree.tables
-	tables.backgroundFrom = 2 * load // a load, which is late, and no merge begins by itself
+	tables.backgroundFrom = 2 * load // no merge begins by itself
 	merged := func(n uint32) {
 		for i := uint32(0); i < n; {
 			tx := begin(t, e, TxOptions{})
-			for end := min(i+1000, n); i < end; i++ { // of one batch the keys ascend, which is merged at once if it is larger
+			for end := min(i+1000, n); i < end; i++ { // the keys of a batch ascend; a larger batch would be merged at once
 				if err := tx.Put(binary.LittleEndian.AppendUint32(nil, i*7919), nil); err != nil {
 					t.Fatal(err)
 				}
@@ -187,11 +187,11 @@ func TestLoadLeavesNoMemory(t *testing.T) {
 }
 
 // TestLargeBatchesAreLoads: batches of many records in random order are merged together, as smaller batches are,
-// although the keys of each batch ascend. Those of a load in order are merged two at a time.
+// although the keys of each batch ascend. Batches of a load in key order are merged two at a time.
 func TestLargeBatchesAreLoads(t *testing.T) {
 	for _, ascending := range []bool{false, true} {
 		e := newEngine(t, Options{Durability: Buffered, Manual: true})
-		e.tree.tables.backgroundFrom = 1 << 30 // a load, which is late, and no merge begins by itself
+		e.tree.tables.backgroundFrom = 1 << 30 // no merge begins by itself
 		for batch := range uint32(3) {
 			tx := begin(t, e, TxOptions{})
 			for i := range uint32(mostAscending) {
@@ -211,7 +211,7 @@ func TestLargeBatchesAreLoads(t *testing.T) {
 	}
 }
 
-// TestMemtableValues: a long value that is replaced before the tree had it is dropped; newEngine checks the space map
+// TestMemtableValues: a long value that is replaced before it was in the tree is freed. newEngine checks the space map
 // at the end.
 func TestMemtableValues(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -230,8 +230,8 @@ func TestMemtableValues(t *testing.T) {
 	require.NoError(t, e.Checkpoint())
 }
 
-// TestMemtableIsBounded: however much is committed without anybody reading, the entries that wait are bounded, and
-// are fewer with a small MemoryLimit.
+// TestMemtableIsBounded: however much is committed without reads, the number of unmerged entries is bounded, and the
+// bound is lower with a small MemoryLimit.
 func TestMemtableIsBounded(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -240,7 +240,7 @@ func TestMemtableIsBounded(t *testing.T) {
 	}{{1 << 30, mostEntries}, {16 << 20, 16 << 20 / 8 / overlay.EntryBytes}} {
 		for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 			if testing.Short() && c.most == mostEntries && d != Buffered {
-				continue // the other limit shows what differs between them
+				continue // the other limit shows all that differs between the modes
 			}
 			e := newEngine(t, Options{Durability: d, Manual: true, MemoryLimit: c.limit})
 			all, most := int(c.most/deferOps*3/2), 0
@@ -261,7 +261,7 @@ func TestMemtableIsBounded(t *testing.T) {
 	}
 }
 
-// TestSyncLeavesPending: Sync writes and syncs unmerged entries without merging them, and they survive a power cut.
+// TestSyncLeavesPending: Sync writes and syncs unmerged entries without merging them. They survive a power cut.
 func TestSyncLeavesPending(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -281,8 +281,8 @@ func TestSyncLeavesPending(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestMemtableAfterFailure: what was durable when the store failed can be read even if the tree did not have it; what
-// was not durable cannot.
+// TestMemtableAfterFailure: what was durable when the store failed can be read even if it was not in the tree. What
+// was not durable cannot be read.
 func TestMemtableAfterFailure(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -305,8 +305,8 @@ func TestMemtableAfterFailure(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
-// TestMemtableLarge: a large value that is replaced before its batch is logged, by one transaction or by two of a
-// batch, gives its segments back, also if the batch stays in memory.
+// TestMemtableLarge: a large value is replaced before its batch is logged, by the same transaction or by another one
+// of the batch. Its segments are freed, also if the batch stays in memory.
 func TestMemtableLarge(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -331,8 +331,8 @@ func TestMemtableLarge(t *testing.T) {
 	}
 }
 
-// TestMemtablePages: what is reserved for unmerged ops covers the pages that merging them makes dirty, even if the
-// records are so short that a leaf has more bytes of lengths and places than of keys.
+// TestMemtablePages: the pages that are reserved for unmerged entries cover all pages that their merge makes dirty,
+// even if the records are so short that the slots of a leaf take more bytes than the keys.
 func TestMemtablePages(t *testing.T) {
 	inTurn(t)
 	for _, keyBytes := range []int{3, 4, 8, 40, 400} {
@@ -356,7 +356,7 @@ func TestMemtablePages(t *testing.T) {
 	}
 }
 
-// TestMemtableEnds: after a failure nothing is merged, and readers go on.
+// TestMemtableEnds: after a failure nothing is merged, and readers continue.
 func TestMemtableEnds(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -388,10 +388,11 @@ func TestMemtableEnds(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
-// TestMemtableDuringAFlush: in a file with a size limit, commits that change leaves which the flush in flight writes
-// for the first time hold room for them, also when that flush has given some of them their places.
+// TestMemtableDuringAFlush: in a file with a size limit, commits change leaves that the running flush writes for the
+// first time. The commits reserve room for these leaves, also if the flush has already assigned places to some of
+// them.
 func TestMemtableDuringAFlush(t *testing.T) {
-	const records, size = 1000, 1010 // three to a leaf; no more than may be pending
+	const records, size = 1000, 1010 // three to a leaf; few enough to stay unmerged
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 	turn, looks := 0, map[int]func(){}
 	opts := Options{Thresholds: Thresholds{KeepInline: true, StepPages: 4}, Durability: Durable, Manual: true, Step: func(StepPoint) {
@@ -432,7 +433,7 @@ func TestMemtableDuringAFlush(t *testing.T) {
 			delete(looks, turn)
 		}
 	}
-	turn, looks[2], looks[90] = 0, look(leaves, leaves), look(1, leaves-1) // while the first part is written, and while pages get their places
+	turn, looks[2], looks[90] = 0, look(leaves, leaves), look(1, leaves-1) // during the first part, and while pages are assigned their places
 	require.NoError(t, e.Checkpoint())
 	require.Empty(t, looks)
 	require.NoError(t, e.Checkpoint())

@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// muchUnmerged returns a Buffered engine with many entries in random order that the tree lacks. They are merged under
-// the token of whoever needs the tree.
+// muchUnmerged returns a Buffered engine with many entries in random order that are not in the tree. The next
+// goroutine that needs the tree merges them and holds the token meanwhile.
 func muchUnmerged(t *testing.T, ops int) *Engine {
 	mem := vfs.NewMem(0)
 	o := Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: 512 << 20, RedoLimit: 512 << 20}
@@ -39,8 +39,8 @@ func muchUnmerged(t *testing.T, ops int) *Engine {
 	return e
 }
 
-// TestCommitsGoOnDuringMerges: when a compaction or a checkpoint needs the tree, entries are merged in stints, and
-// commits get the token in between: none waits for the whole merge.
+// TestCommitsGoOnDuringMerges: when a compaction or a checkpoint needs the tree, entries are merged in stints. Commits
+// get the token in between, so that none waits for the whole merge.
 func TestCommitsGoOnDuringMerges(t *testing.T) {
 	ops := 160_000
 	if testing.Short() {
@@ -69,12 +69,12 @@ func TestCommitsGoOnDuringMerges(t *testing.T) {
 	}
 }
 
-// TestSyncDuringLongMerges: while a token holder merges for long, what Buffered commits have left in memory can be
-// synced. A sync that is there before the merge does not wait for the token either, but for the holder to log before
-// passing it on.
+// TestSyncDuringLongMerges: while a token holder merges for long, the Buffered commits in memory can be synced. A sync
+// that began before the merge does not wait for the token either. It waits only until the holder has logged the
+// commits, before the holder passes the token.
 func TestSyncDuringLongMerges(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
-	syncing := func() <-chan error { // has asked the token holder to log when it returns
+	syncing := func() <-chan error { // when it returns, it has asked the token holder to log
 		done := make(chan error, 1)
 		go func() { done <- e.Sync() }()
 		require.Eventually(t, e.log.wanted.Load, patience, time.Millisecond)
@@ -114,7 +114,7 @@ func TestSyncDuringLongMerges(t *testing.T) {
 	})
 }
 
-// TestMergeLogsFirst: a token holder that merges much first logs what Buffered commits have left in memory.
+// TestMergeLogsFirst: a token holder that has much to merge first logs the Buffered commits in memory.
 func TestMergeLogsFirst(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
 	put(t, e, "k", "v")
@@ -126,8 +126,8 @@ func TestMergeLogsFirst(t *testing.T) {
 	require.Zero(t, e.log.waiting())
 }
 
-// TestLargeValueBehindMuchPending: before a batch, earlier entries begin to be merged, and so what Buffered commits
-// have left in memory is logged. The batch keeps its large values: they belong to its own group, which comes later.
+// TestLargeValueBehindMuchPending: before a batch, a merge of earlier entries begins, and therefore the Buffered
+// commits in memory are logged. The large values of the batch stay: they belong to its own group, which comes later.
 func TestLargeValueBehindMuchPending(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -136,7 +136,7 @@ func TestLargeValueBehindMuchPending(t *testing.T) {
 	putScattered(t, e, 0, 10)
 	require.Positive(t, e.log.waiting())
 	want, before := map[string]string{}, e.store.LastGroup()
-	for i := range 4 { // each may take the segments that the one before has lost
+	for i := range 4 { // each may take segments that were wrongly freed before
 		key := fmt.Sprint("large", i)
 		want[key] = strings.Repeat(key, 1<<18)
 		put(t, e, key, want[key])

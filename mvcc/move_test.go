@@ -17,7 +17,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// sparseRuns makes an engine of whose value runs most were deleted, here and there, and returns those that are left.
+// sparseRuns returns an engine in which most value runs, at scattered places, were deleted, and the records that are
+// left.
 func sparseRuns(t *testing.T, mem *vfs.Mem, d Durability) (e *Engine, want map[string]string) {
 	opts := tiny(d)
 	opts.Manual, opts.RedoLimit = true, 64<<20
@@ -57,8 +58,8 @@ func requireAll(t *testing.T, e *Engine, want map[string]string) {
 	require.NoError(t, e.Check(context.Background()))
 }
 
-// TestValueRunsMove: segments of value runs are cleaned like others. A reader with a slice of the old place notices
-// nothing, nor does a serializable transaction that has read the value. What is overwritten meanwhile stays
+// TestValueRunsMove: segments of value runs are cleaned like others. A reader with a slice of the old place is not
+// affected, nor is a serializable transaction that has read the value. A value that was overwritten meanwhile stays
 // overwritten.
 func TestValueRunsMove(t *testing.T) {
 	inTurn(t)
@@ -110,8 +111,8 @@ func TestValueRunsMove(t *testing.T) {
 	}
 }
 
-// TestMovedRunsInCrashes: the power is cut or the process killed at every write of a move, with and without commits
-// in between. Nothing is lost and nothing comes back.
+// TestMovedRunsInCrashes: the power is cut or the process killed at every write of a move, with commits in between and
+// without. No value is lost, and no deleted value comes back.
 func TestMovedRunsInCrashes(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -173,8 +174,8 @@ func TestMovedRunsInCrashes(t *testing.T) {
 	}
 }
 
-// TestOverwrittenRunStays: a value that was overwritten or deleted between the search for it and its move does not
-// come back.
+// TestOverwrittenRunStays: a value that is overwritten or deleted after it was chosen for a move, and before the move,
+// does not come back.
 func TestOverwrittenRunStays(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -182,7 +183,7 @@ func TestOverwrittenRunStays(t *testing.T) {
 	require.NoError(t, e.Checkpoint())
 	require.NoError(t, e.Checkpoint())
 	keys := slices.Sorted(maps.Keys(want))
-	last, deleted := keys[len(keys)-1], keys[len(keys)-2] // move last
+	last, deleted := keys[len(keys)-1], keys[len(keys)-2] // the last ones to move
 	value := string(bytes.Repeat([]byte{'o'}, len(want[last])))
 	all := map[uint32]bool{}
 	for n := range e.store.SpaceStats().Segments {
@@ -210,8 +211,8 @@ func TestOverwrittenRunStays(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestMovedRunsAreSynced: durable values are moved, and then a sync fails. They are shown as they were, although the
-// system has dropped the new copies.
+// TestMovedRunsAreSynced: durable values are moved, and then a sync fails. Readers still see them unchanged, although
+// the system has dropped the new copies.
 func TestMovedRunsAreSynced(t *testing.T) {
 	for _, d := range []Durability{WriteThrough, Buffered} {
 		for at, struck := 1, true; struck; at += 2 {

@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestDeletesOfNothing: a delete of a key that does not exist is in the log, and changes no page. The log is reused
-// nevertheless.
+// TestDeletesOfNothing: a delete of a key that does not exist is logged and changes no page. The space of the log is
+// reused nevertheless.
 func TestDeletesOfNothing(t *testing.T) {
 	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {

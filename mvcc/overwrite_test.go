@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOverwrittenInOneTransaction: what a transaction has written and then overwrites or deletes takes no room,
-// neither in the reservation of its commit nor in private segments. The file's limit is a fraction of everything that
-// is written.
+// TestOverwrittenInOneTransaction: values that a transaction has written and then overwrites or deletes take no room,
+// neither in the reservation of its commit nor in private segments. The size limit of the file is a fraction of all
+// that is written.
 func TestOverwrittenInOneTransaction(t *testing.T) {
 	for name, c := range map[string]struct{ bytes, times int }{
 		"in runs":             {3000, 20_000},
@@ -45,8 +45,8 @@ func TestOverwrittenInOneTransaction(t *testing.T) {
 	}
 }
 
-// TestReaderOfOverwrittenValue: a reader of a value that its own transaction has streamed to private segments goes on
-// reading the value when the transaction has overwritten it.
+// TestReaderOfOverwrittenValue: a transaction has streamed a value to private segments and opened a reader of it. The
+// reader can read all of the value after the transaction has overwritten it.
 func TestReaderOfOverwrittenValue(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	tx := begin(t, e, TxOptions{})
@@ -66,7 +66,7 @@ func TestReaderOfOverwrittenValue(t *testing.T) {
 }
 
 // TestReadersThatAreDone: a value that its own transaction has written and read takes no room after the transaction
-// overwrites it, if the value's readers are at the end or closed.
+// overwrites it, if all readers of the value are at the end or closed.
 func TestReadersThatAreDone(t *testing.T) {
 	for name, read := range map[string]func(r io.Reader) error{
 		"to the end": func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err },

@@ -14,19 +14,19 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestBackgroundSyncs: with Buffered commits, no sync waits for much that a compaction, a checkpoint or a flush has
-// written. So on a device that writes deviceRate bytes per second, a commit is synced little more than an interval
-// after it has returned.
+// TestBackgroundSyncs: with Buffered commits, no sync has to wait for many pages of a compaction, a checkpoint or a
+// flush. On a device that writes deviceRate bytes per second, a commit is therefore synced little more than an
+// interval after it has returned.
 func TestBackgroundSyncs(t *testing.T) {
 	const (
 		interval   = 50 * time.Millisecond
 		deviceRate = 100 << 20
 		// mostBytes is how much may be written from one sync to the next: what the device writes in a quarter of the
-		// interval, and as much again for the steps of background work, the commits meanwhile, and the syncs in which
-		// the pace is found.
+		// interval, and the same again for the steps of background work, the commits in between, and the syncs from
+		// which the pace is measured.
 		mostBytes = deviceRate / 20 / 4 * 2
 	)
-	records, least := 120_000, int64(8*mostBytes) // and bytes written, so that there is something to see
+	records, least := 120_000, int64(8*mostBytes) // and bytes that must be written, so that there is something to measure
 	if testing.Short() {
 		records, least = records/4, least/4
 	}
@@ -60,7 +60,7 @@ func TestBackgroundSyncs(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	write(records, func(tx *Tx, i int) error { return tx.Put(key(i), make([]byte, 100)) })
-	require.NoError(t, e.Checkpoint()) // merged at once with the deletes, they would leave a small tree
+	require.NoError(t, e.Checkpoint()) // merged together with the deletes, the puts would leave a small tree
 	write(records/2, func(tx *Tx, i int) error { return tx.Delete(key(r.IntN(records))) })
 
 	most.Store(0)
@@ -88,7 +88,7 @@ func TestBackgroundSyncs(t *testing.T) {
 	require.NoError(t, e.Check(context.Background()))
 }
 
-// TestPacing: how much background work writes before it syncs follows the device, within limits.
+// TestPacing: how much background work writes between two syncs depends on the speed of the device, within limits.
 func TestPacing(t *testing.T) {
 	var p pacing
 	for range 20 {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If neighbouring leaves are merged, the long key of a record that a commit puts is read; in a page group that would
-// be before the key's run is written. So such a commit does not become a page group.
+// If neighbouring leaves are merged, the long key of a record that a commit puts is read. In a page group, that read
+// would come before the run of the key is written. So such a commit does not become a page group.
 func TestLongKeysInPageGroups(t *testing.T) {
 	inTurn(t)
 	for seed := range uint64(20) {
@@ -21,7 +21,7 @@ func TestLongKeysInPageGroups(t *testing.T) {
 			for range 1 + rng.IntN(16) {
 				n := rng.IntN(100)
 				key := fmt.Appendf(nil, "%02d", n)
-				if n%3 == 0 { // alike as far as their leaf has them
+				if n%3 == 0 { // these keys differ only after the prefix that their leaf stores
 					key = append(bytes.Repeat([]byte("long"), 300), key...)
 				}
 				if rng.IntN(2) == 0 {

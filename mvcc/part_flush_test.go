@@ -14,8 +14,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestPartsFollowALoad: pages that a load has left to be written do not make the overwrites after it flush everything
-// at once; a tree that grows everywhere does.
+// TestPartsFollowALoad: dirty pages of a load do not make the overwrites after it flush everything at once. A tree
+// that grows everywhere does.
 func TestPartsFollowALoad(t *testing.T) {
 	inTurn(t)
 	e := newEngine(t, Options{Manual: true, Durability: Buffered, RedoLimit: 8 << 20})
@@ -63,8 +63,8 @@ func TestPartsFollowALoad(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// TestSparseLimit: the more useless pages there are besides live ones, the fuller are the segments that are emptied;
-// redo alone does not count.
+// TestSparseLimit: the more useless pages there are in proportion to live ones, the fuller are the segments that are
+// emptied. Redo alone does not count as useless.
 func TestSparseLimit(t *testing.T) {
 	last := int64(0)
 	for _, sparse := range []int64{0, 50, 100, 150, 1000} {
@@ -77,7 +77,8 @@ func TestSparseLimit(t *testing.T) {
 	require.EqualValues(t, 32, sparseLimit(logstore.Account{}, 256))
 }
 
-// TestPartsAreFolded: the table has names of pages that were written lately, not of all that ever were.
+// TestPartsAreFolded: the translation table has names of pages that were written lately, not of all pages ever
+// written.
 func TestPartsAreFolded(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
@@ -111,8 +112,8 @@ func TestPartsAreFolded(t *testing.T) {
 	require.Less(t, int64(names), s.Space.LiveBytes/4096/16, "on average")
 }
 
-// TestPartsAreFilledUp: if records come and go at random and half of them exist at any time, the leaves are fuller
-// than half.
+// TestPartsAreFilledUp: records are put and deleted at random, and half of all keys exist at any time. The leaves are
+// more than half full.
 func TestPartsAreFilledUp(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
@@ -162,12 +163,12 @@ func TestPartsAreFilledUp(t *testing.T) {
 	require.EqualValues(t, left, e.tree.records)
 }
 
-// TestPartOfWhatGoes: commits remove inner nodes while a part is planned, flushed and folded. Names planned before
-// the flush are not used after it: such a name may be unknown then, or an address of something else.
+// TestPartOfWhatGoes: commits remove inner nodes while a part is planned, flushed and folded. Names planned before the
+// flush are not used after it, because such a name may have been removed or be the address of another page.
 func TestPartOfWhatGoes(t *testing.T) {
 	inTurn(t)
 	const groups, records = 300, 12
-	key := func(i int) []byte { // neighbours differ late: separators are long, and inner nodes have few children
+	key := func(i int) []byte { // neighbouring keys differ in their last bytes, so separators are long and inner nodes have few children
 		return fmt.Appendf(nil, "%08d%s%02d", i/records, strings.Repeat("x", 450), i%records)
 	}
 	put := func(tx *Tx, i int) error { return tx.Put(key(i), make([]byte, 450)) }
@@ -176,8 +177,8 @@ func TestPartOfWhatGoes(t *testing.T) {
 	if testing.Short() {
 		every = 4
 	}
-	for _, folded := range []bool{false, true} { // inner nodes have born names, or addresses
-		for at := 0; at < 25; at += every { // steps into the part
+	for _, folded := range []bool{false, true} { // inner nodes have born names, or addresses as names
+		for at := 0; at < 25; at += every { // the step of the part at which the commits come
 			t.Run(fmt.Sprint(folded, at), func(t *testing.T) {
 				var e *Engine
 				change := func(from, to, per int, do func(tx *Tx, i int) error) {
@@ -189,7 +190,7 @@ func TestPartOfWhatGoes(t *testing.T) {
 						require.NoError(t, tx.Commit())
 					}
 				}
-				steps := -1 // of the part
+				steps := -1 // of the part that is flushed
 				opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
 				opts.PartBytes = 64 << 10
 				opts.Step = func(StepPoint) {
@@ -197,7 +198,7 @@ func TestPartOfWhatGoes(t *testing.T) {
 					case steps == at:
 						change(groups/3*records, groups/2*records, records, remove)
 						steps++
-					case steps >= 0: // readers come, and nobody keeps what was removed
+					case steps >= 0: // a transaction begins and ends, and no snapshot keeps the removed nodes
 						change(0, 1, 1, put)
 						steps++
 					}
@@ -210,7 +211,7 @@ func TestPartOfWhatGoes(t *testing.T) {
 				if folded {
 					require.NoError(t, e.Checkpoint())
 				}
-				tx := begin(t, e, TxOptions{}) // a record in each leaf, but for some that stay clean and move along, step by step
+				tx := begin(t, e, TxOptions{}) // a record in each leaf, except some leaves that stay clean and are added to the part step by step
 				for i := 0; i < groups*records; i += 4 {
 					if i/records%8 != 0 {
 						require.NoError(t, put(tx, i))
@@ -234,8 +235,8 @@ func TestPartOfWhatGoes(t *testing.T) {
 	}
 }
 
-// TestFirstPartIsOfAll: after a large flush the first part takes everything dirty if that is little in comparison, so
-// that redo, and what redo keeps, starts after what that flush wrote. Later flushes are in parts.
+// TestFirstPartIsOfAll: after a large flush the first part takes everything dirty if that is little in comparison.
+// Then redo starts after what that flush wrote, and does not keep it from reuse. Later flushes are in parts.
 func TestFirstPartIsOfAll(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
@@ -278,8 +279,9 @@ func TestFirstPartIsOfAll(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestFirstRound: after a load parts begin where the load's last flush does, while little of what that wrote is dirty
-// again. None of those pages moves to free its segment, which is not reused before the round is over.
+// TestFirstRound: after a load the parts begin where the load's last flush began, if few of the pages that it wrote
+// are dirty again. No page of that flush is moved to free its segment, because the segment is not reused before the
+// round ends.
 func TestFirstRound(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
@@ -326,8 +328,8 @@ func TestFirstRound(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestPartEndsAtTheFirstLeaf: the last part of a round may end where the tree begins. Then its own parents are
-// folded, not all.
+// TestPartEndsAtTheFirstLeaf: the last part of a round may end at the beginning of the tree. Then only its own inner
+// nodes are folded, not all inner nodes.
 func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 	inTurn(t)
 	const records = 4000
@@ -362,10 +364,10 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 	}
 }
 
-const sparseRecords, sparseLeaf = 20_000, 9 // of newSparse, all and of a leaf
+const sparseRecords, sparseLeaf = 20_000, 9 // of newSparse: number of records, and of records per leaf
 
-// newSparse returns an engine with small parts and segments, an eighth of each segment live, and a function that
-// overwrites records.
+// newSparse returns an engine with small parts and small segments, of which an eighth is live in each, and a function
+// that overwrites records.
 func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int) bool)) {
 	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
@@ -384,9 +386,9 @@ func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int
 		put(i, i+1000, func(int) bool { return true })
 	}
 	require.NoError(t, e.Checkpoint())
-	put(0, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 }) // an eighth of each segment stays
+	put(0, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 }) // an eighth of each segment stays live
 	e.checkpoints.mu.Lock()
-	for range mostParts / 2 { // some in parts, which take along what stays, and the rest at once
+	for range mostParts / 2 { // some leaves in parts, and the others at once
 		n, err := e.flusher.parts()
 		require.NoError(t, err)
 		require.NoError(t, e.flusher.flushNext(n, false))
@@ -398,7 +400,7 @@ func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int
 }
 
 // TestCleanedAreUnnamed: leaves that the cleaner has moved get new names after the flush, wherever the parts are in
-// the tree: their old names keep the emptied segments from reuse.
+// the tree, because their old names keep the emptied segments from reuse.
 func TestCleanedAreUnnamed(t *testing.T) {
 	const records, leaf = sparseRecords, sparseLeaf
 	e, put := newSparse(t)
@@ -418,8 +420,8 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	require.Less(t, e.store.Account().Named, sparse/16)
 }
 
-// TestSparsePagesMove: pages that are alone in their segments go with a part to which they do not belong, up to a
-// quarter of that part.
+// TestSparsePagesMove: pages that are alone in their segments are flushed with a part to which they do not belong, up
+// to a quarter of that part.
 func TestSparsePagesMove(t *testing.T) {
 	const records, leaf = sparseRecords, sparseLeaf
 	e, put := newSparse(t)
@@ -440,7 +442,7 @@ func TestSparsePagesMove(t *testing.T) {
 		require.Greater(t, before, 50)
 		for parts := 1; before > 0; parts++ {
 			require.Less(t, parts, 20)
-			put(0, records, func(i int) bool { return i%leaf == 0 && (i < records/16 || i/leaf%16 == 0) }) // half of theirs, which are after the part
+			put(0, records, func(i int) bool { return i%leaf == 0 && (i < records/16 || i/leaf%16 == 0) }) // dirties half of the sparse pages, which are after the part in key order
 			e.flusher.hand = nil
 			part, err := e.flusher.planPart(6)
 			require.NoError(t, err)
@@ -458,8 +460,8 @@ func TestSparsePagesMove(t *testing.T) {
 }
 
 // TestSparsePagesAreCountedOnce: sparse pages that were clean have to be written by the next flush and are counted as
-// such; those that commits have made dirty join the part once. Room is held for no more. Without room none goes
-// along.
+// such. Sparse pages that commits have made dirty are added to the part and counted once. No more room is reserved.
+// Without room no sparse page is added.
 func TestSparsePagesAreCountedOnce(t *testing.T) {
 	e, put := newSparse(t)
 	put(0, sparseRecords/16, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 })
@@ -494,8 +496,8 @@ func TestSparsePagesAreCountedOnce(t *testing.T) {
 	require.Equal(t, joined, part.Leaves())
 }
 
-// TestFewSegmentsAreSearched: if segments cannot be emptied because they have value runs, a part looks at few of
-// them, not at all of them.
+// TestFewSegmentsAreSearched: if segments cannot be emptied because they have value runs, a part searches few of them,
+// not all.
 func TestFewSegmentsAreSearched(t *testing.T) {
 	const most, full = 20, 32
 	var victims []logstore.Victim
@@ -517,8 +519,8 @@ func TestFewSegmentsAreSearched(t *testing.T) {
 	require.Len(t, search(func(segment uint32) int { return int(segment % 2) }), most, "behind others")
 }
 
-// TestSpareOfTheFirstRound: in the first round of parts as much space is kept free as redo, and what the parts write,
-// will still take; later what varies from turn to turn, and at the end nothing.
+// TestSpareOfTheFirstRound: in the first round of parts the free space that is kept covers the redo and the parts that
+// are still to be written. In later rounds it covers what varies from turn to turn, and at the end it is zero.
 func TestSpareOfTheFirstRound(t *testing.T) {
 	inTurn(t)
 	const records, limit = 20_000, 4 << 20
@@ -544,7 +546,7 @@ func TestSpareOfTheFirstRound(t *testing.T) {
 	require.NoError(t, e.Checkpoint())
 	e.checkpoints.mu.Lock()
 	defer e.checkpoints.mu.Unlock()
-	commit(7, 20) // each leaf
+	commit(7, 20) // a record in each leaf
 	first := growth()
 	require.Greater(t, first, limit+e.pages.DirtyBytes()*3/4)
 	const parts = 4
@@ -565,8 +567,8 @@ func TestSpareOfTheFirstRound(t *testing.T) {
 	e.readers.ending.Store(false)
 }
 
-// TestPartsAreStatedAhead: a file says that it may be flushed in parts as soon as it is large enough for that. If it
-// said so only once much is dirty, all of that would be flushed at once, whatever room there is.
+// TestPartsAreStatedAhead: a file has the flag for incremental flushes as soon as it is large enough for them. If the
+// flag came only once much is dirty, all of that would be flushed at once, whatever room there is.
 func TestPartsAreStatedAhead(t *testing.T) {
 	inTurn(t)
 	e := newEngine(t, Options{Manual: true})

@@ -15,11 +15,13 @@ import (
 )
 
 // TestKilledWhileRedoing: pages that a killed Open has written early do not count, and their space is lost until a
-// checkpoint. Many such kills in a row make the file larger. In a file that may not grow, redo writes pages early
-// only if enough room is left for all of the redo: the other pages stay in memory, and there is room for their flush,
-// for deletes and for Close. When room was looked at piece by piece as the redo went on, a file that may grow by less
-// than the redo takes ended as one in which nothing could be deleted, if the redo takes more than is held back for
-// deletes: that of 5,000 keys may, that of 3,000 does not.
+// checkpoint. Many such kills in a row make the file larger. In a file that may not grow, redo writes pages early only
+// if there is enough room for all of the redo. Otherwise pages stay in memory, and there is room for their flush, for
+// deletes and for Close.
+//
+// The room must be checked for the whole redo, not piece by piece: a file with room for only a part of the redo would
+// become one in which nothing can be deleted, if the redo takes more than the room reserved for deletes. The redo of
+// 5,000 keys may, that of 3,000 keys does not.
 func TestKilledWhileRedoing(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -55,7 +57,7 @@ func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 	defer image.Release()
 	require.NoError(t, e.Close())
 
-	slacks := []int64{-1, 0, 8, 12, 16, 24, 32, 64, 128} // segments that the file may grow by; -1: any number
+	slacks := []int64{-1, 0, 8, 12, 16, 24, 32, 64, 128} // number of segments that the file may grow by; -1: no limit
 	if testing.Short() {
 		slacks = []int64{-1, 0, 8, 32}
 	}
@@ -72,8 +74,8 @@ func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 	return voids
 }
 
-// killAgainAndAgain opens image with opts and kills that at a random write, twelve times in a row, before it looks at
-// the records. It returns how many of the kills left parts of a flush that do not count.
+// killAgainAndAgain opens image with opts and kills the engine at a random write, twelve times in a row, and then
+// checks the records. It returns how many of the kills left parts of an incomplete flush.
 func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[string]string, rng *rand.Rand) (voids int) {
 	open := func(mem *vfs.Mem, most int) (e *Engine, writes int, err error) {
 		mem.OnOp(func(op vfs.Op) error {
@@ -102,7 +104,7 @@ func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[stri
 			break
 		}
 		e, _, err = open(mem, writes*(2+rng.IntN(7))/10)
-		if err == nil { // what it writes depends on little, but it may be less
+		if err == nil { // Open may have written less than expected
 			e.pages.Close()
 			require.NoError(t, e.store.Close())
 		}
@@ -145,7 +147,7 @@ func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[stri
 	return voids
 }
 
-// flushGroups returns how many parts of flushes the log has after the newest checkpoint.
+// flushGroups returns how many groups of flushes the log has after the newest checkpoint.
 func flushGroups(t *testing.T, mem *vfs.Mem) (n int) {
 	s, rec, err := logstore.Open(mem, "a.fdbm", logstore.Options{ReadOnly: true, ChunkPages: 1 << 10})
 	require.NoError(t, err)
@@ -159,11 +161,12 @@ func flushGroups(t *testing.T, mem *vfs.Mem) (n int) {
 }
 
 // TestHeavyCommitsHaveRoom: the redo of a commit that is applied in pieces has used part of what the commit reserved.
-// If that passed for room, the commit's flush would run into the end of the file, whether the file may grow or not.
+// If that part were counted as free room, the flush of the commit would reach the end of the file, whether the file
+// may grow or not.
 func TestHeavyCommitsHaveRoom(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
-	for seed := uint64(100); seed < 168; seed++ { // five of these ran into it
+	for seed := uint64(100); seed < 168; seed++ { // without this, five of these seeds failed
 		mem := vfs.NewMem(0)
 		opts := tiny(Durable)
 		opts.Manual, opts.RedoLimit, opts.Shares.Batch, opts.StepPages = true, 64<<20, 32<<10, 3

@@ -14,8 +14,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// commitRandom commits n records in one transaction, with the numbers that next returns in their keys, and notes them
-// in want.
+// commitRandom commits n records in one transaction. Their keys have the numbers that next returns. It notes the
+// records in want.
 func commitRandom(t *testing.T, e *Engine, rng *rand.Rand, want map[string]string, n int, next func() int) {
 	tx := begin(t, e, TxOptions{})
 	for range n {
@@ -26,7 +26,7 @@ func commitRandom(t *testing.T, e *Engine, rng *rand.Rand, want map[string]strin
 	require.NoError(t, tx.Commit())
 }
 
-// hasAll makes sure that the database has these records and no others.
+// hasAll requires that the database has these records and no others.
 func hasAll(t *testing.T, e *Engine, want map[string]string) {
 	tx := begin(t, e, TxOptions{ReadOnly: true})
 	defer tx.Rollback()
@@ -38,8 +38,8 @@ func hasAll(t *testing.T, e *Engine, want map[string]string) {
 	require.EqualValues(t, len(want), n)
 }
 
-// What is redone at Open takes more memory than there is: it is flushed on the way, and a second crash in the middle
-// of that changes nothing.
+// The redo of an Open takes more memory than the limit: pages are flushed on the way. A second crash in the middle of
+// that changes nothing.
 func TestRedoWritesEarly(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -98,8 +98,8 @@ func TestRedoWritesEarly(t *testing.T) {
 	}
 }
 
-// TestFlushWithoutRoomIsRecalled: a flush that was begun in the middle of a batch is given up if there is no room for
-// the rest of it at the end. Its pages are in memory then, and are written when there is room.
+// TestFlushWithoutRoomIsRecalled: a flush that began in the middle of a batch is given up if there is no room for its
+// remaining pages. Its pages are in memory then, and are written once there is room.
 func TestFlushWithoutRoomIsRecalled(t *testing.T) {
 	opts := tiny(Durable)
 	opts.Manual, opts.Shares.Batch, opts.Store.MaxFileSize = true, 64<<10, 4<<20

@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nearlyFull returns places of which all but free are taken.
+// nearlyFull returns places of which all but the given number are taken.
 func nearlyFull(free int64) *places {
 	p := &places{freed: make(chan struct{}, 1)}
 	p.entered.Store(asyncBacklog - free)
 	return p
 }
 
-// TestPlaces: there are asyncBacklog places. Who finds none is refused, or waits until one is given back or its
-// context ends.
+// TestPlaces: there are asyncBacklog places. A caller that finds none is refused, or waits until one is given back or
+// its context ends.
 func TestPlaces(t *testing.T) {
 	p := nearlyFull(1)
 	require.True(t, p.enter())
@@ -38,7 +38,8 @@ func TestPlaces(t *testing.T) {
 	require.False(t, p.any())
 }
 
-// TestPlacesAreFewAndComeBack: no more commits than there are places are ever under way, and all that wait get one.
+// TestPlacesAreFewAndComeBack: never more commits are running than there are places, and every waiting commit gets a
+// place.
 func TestPlacesAreFewAndComeBack(t *testing.T) {
 	const free, callers, each = 3, 8, 2000
 	p := nearlyFull(free)
@@ -58,7 +59,7 @@ func TestPlacesAreFewAndComeBack(t *testing.T) {
 			}
 		})
 	}
-	for range callers * each { // as the callback goroutine
+	for range callers * each { // instead of the callback goroutine
 		<-called
 		under.Add(-1)
 		p.leave()

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSlicesOfReaderStay: slices that a reader was given stay unchanged while the log goes round the file many times,
-// also if they are in the page from which a version in memory had borrowed cells when that version was written.
+// TestSlicesOfReaderStay: slices that a reader has returned stay unchanged while all segments of the log are reused
+// many times. This includes slices of a page whose cells a version in memory borrowed until that version was written.
 func TestSlicesOfReaderStay(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {

@@ -19,7 +19,7 @@ func openMem(t *testing.T, mem *vfs.Mem, segmentPages uint32) *Engine {
 	return e
 }
 
-// TestKeyTooLongForSmallSegments stores records whose run, or whose list of extents, no segment of the file can hold.
+// TestKeyTooLongForSmallSegments puts records whose run, or whose list of extents, fits no segment of the file.
 func TestKeyTooLongForSmallSegments(t *testing.T) {
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
@@ -33,7 +33,7 @@ func TestKeyTooLongForSmallSegments(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestDroppedTailIsTold cuts a commit of two pages short and opens the file again.
+// TestDroppedTailIsTold cuts off the end of a commit of two pages and opens the file again.
 func TestDroppedTailIsTold(t *testing.T) {
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()

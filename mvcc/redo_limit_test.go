@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRedoLimit: the limit follows from what the bound leaves besides live bytes, between its floor and the user's
-// limit, and never passes that.
+// TestRedoLimit: the limit is a share of the space between the live bytes and the bound. It is not below its floor,
+// and never above the user's limit.
 func TestRedoLimit(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct{ most, beside, want int64 }{
@@ -24,8 +24,8 @@ func TestRedoLimit(t *testing.T) {
 	}
 }
 
-// TestNewRedoLimit: the first flush of a new file is due when its pages would reach the bound, and not before; when
-// it becomes due, redo is not too long at once.
+// TestNewRedoLimit: the first flush of a new file is due when its pages would reach the bound, and not before. When it
+// becomes due, redo is not yet so long that commits are delayed.
 func TestNewRedoLimit(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct{ most, redo, dirty, bound, want int64 }{

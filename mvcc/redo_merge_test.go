@@ -20,13 +20,12 @@ import (
 	"flashdbm/override"
 )
 
-// killedWithRedo returns the file of an engine that died when it had installed pages and, after them, records to
-// redo, and what is in the file.
-// Its leaves have born names.
+// killedWithRedo returns the file of an engine that was killed, and its records. Recovery installs pages and then has
+// records to redo. The leaves have born names.
 func killedWithRedo(t testing.TB) (*vfs.Mem, map[string]string) { return killedAfter(t, 1) }
 
-// killedAfter is killedWithRedo with the given number of checkpoints before the records to redo. The second one
-// folds: then the leaves are named by their addresses.
+// killedAfter is killedWithRedo with the given number of checkpoints before the records to redo. The second checkpoint
+// folds, so that the leaves have addresses as names.
 func killedAfter(t testing.TB, checkpoints int) (*vfs.Mem, map[string]string) {
 	t.Helper()
 	mem := vfs.NewMem(0)
@@ -116,7 +115,8 @@ func getter(t testing.TB, tx *Tx) func(key string) (string, bool) {
 	}
 }
 
-// TestLookupsOverRedo: lookups of all kinds are answered before the redo is in the tree, and say the same as after it.
+// TestLookupsOverRedo: lookups of all kinds are answered before the redo is in the tree, with the same results as
+// afterwards.
 func TestLookupsOverRedo(t *testing.T) {
 	inTurn(t)
 	for _, readOnly := range []bool{false, true} {
@@ -204,7 +204,7 @@ func TestWhatWaitsForRedo(t *testing.T) {
 	}
 }
 
-// TestSyncOverRedo: what is left to redo was durable when Open returned, so Sync has nothing to wait for.
+// TestSyncOverRedo: the records to redo were durable when Open returned, so Sync does not wait for them.
 func TestSyncOverRedo(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -217,7 +217,7 @@ func TestSyncOverRedo(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCommitOverRedo: the redo is no conflict for transactions that began over it; commits after it are.
+// TestCommitOverRedo: the redo is no conflict for transactions that began before it was merged; later commits are.
 func TestCommitOverRedo(t *testing.T) {
 	for _, serializable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("serializable %v", serializable), func(t *testing.T) {
@@ -254,8 +254,8 @@ func TestCommitOverRedo(t *testing.T) {
 	}
 }
 
-// TestReaderFromBeforeRedoIsHeld: a reader that began over unmerged redo sees its snapshot through flushes,
-// checkpoints and the reuse of segments, in lookups and in cursors that it begins only then.
+// TestReaderFromBeforeRedoIsHeld: a reader that began before the redo was merged keeps its snapshot through flushes,
+// checkpoints and the reuse of segments, in lookups and in cursors opened afterwards.
 func TestReaderFromBeforeRedoIsHeld(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -278,9 +278,8 @@ func TestReaderFromBeforeRedoIsHeld(t *testing.T) {
 	require.NoError(t, e.Check(context.Background()))
 }
 
-// TestValuesFromBeforeRedoStay: slices of the pages as they were before the redo stay unchanged until their
-// transaction ends, although a flush, which comes right after the redo, moves all those pages, and segments are
-// reused.
+// TestValuesFromBeforeRedoStay: slices of pages from before the redo stay unchanged until their transaction ends,
+// although a flush right after the redo moves all those pages and segments are reused.
 func TestValuesFromBeforeRedoStay(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -303,7 +302,7 @@ func TestValuesFromBeforeRedoStay(t *testing.T) {
 	require.NoError(t, e.flusher.flush())
 	e.checkpoints.mu.Unlock()
 	require.False(t, e.Redoing())
-	for key, w := range want { // over the tree as it was before the redo
+	for key, w := range want { // read from the tree as it was before the redo
 		require.True(t, w == get(t, tx, key), "%.20q", key)
 	}
 	for range 40 {
@@ -319,8 +318,8 @@ func TestValuesFromBeforeRedoStay(t *testing.T) {
 	}
 }
 
-// TestRedoInPieces redoes with so little memory that pages are written early, in many pieces. A reader from before
-// the redo, and the next Open after a kill at the end, see the same.
+// TestRedoInPieces redoes with so little memory that pages are written early, in many pieces. A reader from before the
+// redo, and the next Open after a kill at the end, see the same records.
 func TestRedoInPieces(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -330,7 +329,7 @@ func TestRedoInPieces(t *testing.T) {
 	require.True(t, e.Redoing())
 	inside := 0
 	image.OnOp(func(op vfs.Op) error {
-		if e.Redoing() { // whoever finds merged there reads the tree
+		if e.Redoing() { // once the redo is merged, readers read the tree
 			inside++
 			require.Less(t, e.readers.views.Load(), uint64(redoSeq), "the tree has part of it")
 		}
@@ -361,7 +360,7 @@ func TestRedoInPieces(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCloseOverRedo: Close merges and writes unmerged redo; in an engine that only reads it leaves the redo alone.
+// TestCloseOverRedo: Close merges and writes unmerged redo. In a read-only engine Close leaves the redo as it is.
 func TestCloseOverRedo(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -383,8 +382,8 @@ func TestCloseOverRedo(t *testing.T) {
 	}
 }
 
-// TestRedoFailsBehindOpen damages a page that the redo needs. Whoever waits for the redo gets the error, nothing is
-// committed any more, and lookups of undamaged records go on.
+// TestRedoFailsBehindOpen damages a page that the redo needs. Every call that waits for the redo gets the error, no
+// commit succeeds any more, and lookups of undamaged records succeed.
 func TestRedoFailsBehindOpen(t *testing.T) {
 	image, want := killedAfter(t, 2)
 	defer image.Release()
@@ -439,7 +438,7 @@ func TestRedoFailsBehindOpen(t *testing.T) {
 	}
 }
 
-// damageLeaf flips a bit of a tree page that recovery does not read itself: of the tree as of the checkpoint.
+// damageLeaf flips a bit of a leaf of the checkpoint's tree that recovery itself does not read.
 func damageLeaf(t testing.TB, mem *vfs.Mem) {
 	t.Helper()
 	look := mem.Clone()
@@ -467,7 +466,7 @@ func damageLeaf(t testing.TB, mem *vfs.Mem) {
 	require.NoError(t, f.Datasync())
 }
 
-// TestReadersDuringRedo begins transactions of all kinds all the time while the redo is under way, and after it.
+// TestReadersDuringRedo begins transactions of all kinds during the redo and after it.
 func TestReadersDuringRedo(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
@@ -487,7 +486,7 @@ func TestReadersDuringRedo(t *testing.T) {
 				for time.Now().Before(stop) {
 					key := keys[rng.IntN(len(keys))]
 					switch {
-					case g == 0: // writes keys of its own
+					case g == 0: // writes its own keys
 						err := update(e, TxOptions{Serializable: rng.IntN(2) == 0}, func(tx *Tx) error {
 							if v, ok, err := tx.Get([]byte(key)); err != nil || !ok || string(v) != want[key] {
 								return fmt.Errorf("%.20q: %.20q %v", key, v, err)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestRedoFitsItsReservation: the redo of a batch takes no more pages than its commits have reserved for it, whatever
-// its records are, although pages with logged values begin with a record.
+// its records are. Pages with logged values begin with a record, and so may waste the end of the page before.
 func TestRedoFitsItsReservation(t *testing.T) {
 	inTurn(t)
 	key := func(i, n int) []byte { return fmt.Appendf(nil, "%06d%s", i, strings.Repeat("k", n-6)) }

@@ -22,15 +22,15 @@ func loadRandom(t *testing.T, e *Engine, records int) {
 	}
 }
 
-// TestRedoEarlyHasRoom: a redo that writes pages early, for want of memory, ends with a flush of the other pages,
-// which takes more than what is held for dirty pages.
+// TestRedoEarlyHasRoom: a redo that writes pages early, because it lacks memory, ends with a flush of the other pages.
+// That flush takes more room than is reserved for dirty pages.
 func TestRedoEarlyHasRoom(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
 	opts := Options{Durability: Durable, Manual: true, MemoryLimit: 512 << 20, RedoLimit: 64 << 20, Thresholds: Thresholds{KeepInline: true}}
 	e := openOn(t, mem, opts)
 	loadRandom(t, e, 130_000)
-	image := mem.Crash(vfs.KeepAll, 1) // nothing was flushed yet
+	image := mem.Crash(vfs.KeepAll, 1) // nothing has been flushed yet
 	defer image.Release()
 	require.NoError(t, e.Close())
 	mem.Release()
@@ -41,7 +41,7 @@ func TestRedoEarlyHasRoom(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestRedoOfRangeHasRoom: a redo with ranges ends with a flush of all that is dirty, too.
+// TestRedoOfRangeHasRoom: a redo with ranges also ends with a flush of all dirty pages.
 func TestRedoOfRangeHasRoom(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(0)
@@ -62,7 +62,7 @@ func TestRedoOfRangeHasRoom(t *testing.T) {
 	writes := 0
 	mem.OnOp(func(op vfs.Op) error {
 		if op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec {
-			if writes++; writes == 82 { // in the flush after the range
+			if writes++; writes == 82 { // a write of the flush after the range
 				image = mem.Crash(vfs.KeepAll, 1)
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestFullBesideAnIdleTransaction: on a full file, an idle transaction that holds what was deleted is waited for once,
-// not by each put. As soon as it has ended, deletes find room, and puts try to make some.
+// TestFullBesideAnIdleTransaction: on a full file, an idle transaction keeps the space of deleted records. Puts wait
+// for it once, not each time. As soon as it has ended, deletes find room, and puts try to make room again.
 func TestFullBesideAnIdleTransaction(t *testing.T) {
 	opts := Options{Durability: WriteThrough}
 	opts.Store.MaxFileSize = 4 << 20
@@ -44,7 +44,7 @@ func TestFullBesideAnIdleTransaction(t *testing.T) {
 	other.Rollback()
 	idle.Rollback()
 	require.False(t, a.stillFull(&roomWanted{pages: 1 << 30}), "the next put makes an attempt")
-	for i := n / 2; i < n/2+400; i++ { // whole leaves: room for a put in any case
+	for i := n / 2; i < n/2+400; i++ { // whole leaves, so that a put certainly finds room
 		require.NoError(t, update(e, TxOptions{}, func(tx *Tx) error { return tx.Delete(key(i)) }))
 	}
 	require.NoError(t, put([]byte("new")))

@@ -8,7 +8,7 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// TestReplacesOnly: only deletes, and values that are no longer than the present ones, count as replacements.
+// TestReplacesOnly: only deletes, and values that are not longer than the present ones, count as replacements.
 func TestReplacesOnly(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	require.NoError(t, e.WriteOne([]byte("a"), []byte("four"), false))

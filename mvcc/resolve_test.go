@@ -13,9 +13,9 @@ import (
 )
 
 // TestCutAfterTheTable: while a batch is entered into the table of last writes, the list still has the whole batch.
-// The batch has a commit that takes long to enter, then the one that matters, then another.
+// The batch has a commit that takes long to enter, then the commit under test, then another one.
 func TestCutAfterTheTable(t *testing.T) {
-	const many = 30_000 // and no batch of its own: see heavy
+	const many = 30_000 // and no more, or it would be a batch of its own, see heavy
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Shares: MemoryShares{Batch: 1 << 30}})
 	rounds := 5
 	if testing.Short() {
@@ -65,9 +65,9 @@ func TestCutAfterTheTable(t *testing.T) {
 	}
 }
 
-// TestLostPushLooksAgain: what is committed while a transaction checks that what it has read is unchanged is not
-// missed. The transaction has read so much that the check takes a while; meanwhile another one puts what the
-// transaction is about to overwrite. The put must stay: the transaction either came before it or has lost.
+// TestLostPushLooksAgain: a commit that comes while a transaction is checked for conflicts is not missed. The
+// transaction has read so much that the check takes long. Meanwhile another transaction puts a key that the first one
+// overwrites. The put must not be lost: the first transaction either came before the put or loses.
 func TestLostPushLooksAgain(t *testing.T) {
 	const many = 5_000
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -104,9 +104,9 @@ func TestLostPushLooksAgain(t *testing.T) {
 	t.Logf("lost %d times of %d", lost, rounds)
 }
 
-// TestUntoldConflicts: the table of last writes gets a batch if there is another transaction that may look for it
-// there. A transaction that exists and was not seen loses to everything that the table lacks; one that began later
-// does not.
+// TestUntoldConflicts: a batch is entered into the table of last writes if another transaction may look for it there.
+// A transaction that was missed in this decision loses to everything that the table lacks. A transaction that began
+// later does not.
 func TestUntoldConflicts(t *testing.T) {
 	const many = 20
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -156,12 +156,12 @@ func TestUntoldConflicts(t *testing.T) {
 
 	missed := change("large1")
 	e.admission.unpin(missed)
-	e.readers.unpinned.leave() // it was not seen
+	e.readers.unpinned.leave() // so the next batch does not count it
 	seq, inTable := large()
 	require.False(t, inTable)
 	e.readers.unpinned.enter()
 	require.NoError(t, e.admission.pin(missed))
-	put(t, e, "elsewhere", "") // by then the list is without the large one
+	put(t, e, "elsewhere", "") // afterwards the list no longer has the large batch
 	require.Greater(t, seq, missed.Snapshot())
 	require.ErrorIs(t, missed.Commit(), ErrConflict)
 
@@ -169,8 +169,8 @@ func TestUntoldConflicts(t *testing.T) {
 	require.NoError(t, later.Commit())
 }
 
-// TestToldLate: a transaction that begins between the look at the registry and the end of a batch finds the batch in
-// the table of last writes, and loses to nothing else.
+// TestToldLate: a transaction begins after the registry was read and before the batch ends. The batch is in the table
+// of last writes for it, and it loses to no other commit.
 func TestToldLate(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
@@ -199,8 +199,8 @@ func TestToldLate(t *testing.T) {
 	require.NoError(t, committer.Rollback())
 }
 
-// TestToldAtAnyTime: from the note on, a transaction that the batch has beaten loses whenever it looks, also while
-// the note gives way to the table.
+// TestToldAtAnyTime: a batch is first only noted as missing from the table, and then entered into the table. A
+// transaction that conflicts with the batch loses at every moment from the note on, also while the note is replaced.
 func TestToldAtAnyTime(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
@@ -212,13 +212,13 @@ func TestToldAtAnyTime(t *testing.T) {
 	beaten := begin(t, e, TxOptions{CheckWrites: true})
 	n.Value.tx = beaten
 	require.NoError(t, beaten.Put([]byte("k"), nil))
-	for i := range 100 { // it takes longer to look for
+	for i := range 100 { // makes the search take longer
 		require.NoError(t, beaten.Put(fmt.Appendf(nil, "other%d", i), nil))
 	}
 	before, seq, last := e.committer.resolver.writes.Untold(), beaten.Snapshot()+1, e.committer.resolver.writes.Of(writeset.HashKey([]byte("k")))
 
 	const rounds = 5_000
-	var noted, told atomic.Int64 // rounds
+	var noted, told atomic.Int64 // numbers of rounds
 	var looks, missed atomic.Int64
 	looked := make(chan struct{})
 	go func() {
@@ -246,7 +246,7 @@ func TestToldAtAnyTime(t *testing.T) {
 		for looks.Load() == from {
 			runtime.Gosched()
 		}
-		e.readers.unpinned.enter() // somebody came
+		e.readers.unpinned.enter() // as if a transaction had come
 		require.False(t, e.committer.resolver.tellLate(seq, e.committer.batch.nodes))
 		require.Equal(t, before, e.committer.resolver.writes.Untold())
 		told.Store(round)

@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// Filling up goes through full leaves without writing anything. Commits, callers that wait for background work, and Close
-// do not wait meanwhile for the end of the tree.
+// Filling up a tree of full leaves goes through all of them without writing. Commits, callers that wait for background
+// work, and Close do not wait until the end of the tree is reached.
 func TestFillingUpStops(t *testing.T) {
 	inTurn(t)
 	const records = 40_000
@@ -84,8 +84,8 @@ func TestFillingUpStops(t *testing.T) {
 	}
 }
 
-// resting makes a Manual engine look at its rest. The function that it returns reports whether a turn is due, as if
-// nobody had committed since the last look and idlePause had passed.
+// resting puts a Manual engine at rest. The returned function reports whether a turn of rest is due, as if nobody had
+// committed since its last call and idlePause had passed.
 func resting(t *testing.T, e *Engine) (due func() bool) {
 	e.checkpoints.mu.Lock()
 	t.Cleanup(e.checkpoints.mu.Unlock)
@@ -102,7 +102,7 @@ func resting(t *testing.T, e *Engine) (due func() bool) {
 	return due
 }
 
-// Rest comes to an end even if something lets the file grow after each turn.
+// Rest ends even if the file grows after each turn.
 func TestRestEnds(t *testing.T) {
 	inTurn(t)
 	e := newEngine(t, Options{Manual: true})
@@ -123,8 +123,8 @@ func TestRestEnds(t *testing.T) {
 	require.Less(t, turns, 20)
 }
 
-// Readers that hold more than the bound of the file leaves, and let the file grow by what rest moves away from their
-// pages, do not keep the other pages from being cleaned.
+// Readers keep more space than the bound allows, so that the file grows when rest moves pages away from theirs. The
+// other pages are cleaned nevertheless.
 func TestRestBesideReaders(t *testing.T) {
 	inTurn(t)
 	const records = 100_000
@@ -160,7 +160,7 @@ func TestRestBesideReaders(t *testing.T) {
 	require.LessOrEqual(t, e.maintenance.restGarbage(s), int64(0), "the other pages are cleaned")
 }
 
-// If a turn has gained something and there is more to do, the next one comes at once.
+// If a turn has gained space and there is more to do, the next turn comes at once.
 func TestRestGoesOn(t *testing.T) {
 	inTurn(t)
 	const records = 100_000
@@ -191,7 +191,8 @@ func TestRestGoesOn(t *testing.T) {
 	require.Less(t, e.ownBytes(), e.store.SpaceStats().LiveBytes*5/4)
 }
 
-// pastItsBound returns an engine whose file is past its bound, as after deletes: one block of eight in each segment lives.
+// pastItsBound returns an engine whose file is past its bound, as after deletes: in each segment one block of eight is
+// live.
 func pastItsBound(t *testing.T) *Engine {
 	const records, block = 48_000, 8
 	e := newEngine(t, Options{Manual: true, Thresholds: Thresholds{KeepInline: true}})
@@ -216,7 +217,7 @@ func pastItsBound(t *testing.T) *Engine {
 	return e
 }
 
-// A file beyond its bound, as after deletes, is cleaned when nobody commits.
+// A file past its bound, as after deletes, is cleaned when nobody commits.
 func TestRestPastTheBound(t *testing.T) {
 	inTurn(t)
 	e := pastItsBound(t)
@@ -231,8 +232,8 @@ func TestRestPastTheBound(t *testing.T) {
 	require.Less(t, s.FileBytes, s.LiveBytes*3/2+2<<20)
 }
 
-// TestRestFlushesInParts: what a load has left dirty is not written all at once when commits end. The file would grow
-// by all of it: 200 MB that were loaded in random order took 704 MiB then.
+// TestRestFlushesInParts: dirty pages of a load are not all written at once when commits end, because the file would
+// grow by all of them. 200 MB loaded in random order would take 704 MiB.
 func TestRestFlushesInParts(t *testing.T) {
 	inTurn(t)
 	const records = 60_000

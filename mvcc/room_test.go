@@ -12,8 +12,8 @@ import (
 	"flashdbm/override"
 )
 
-// named returns an engine in which leaves have moved, those of the keys in a range, and keep the places that they had as their
-// names, so that these names keep segments from reuse; and a function that splits every so many leaves.
+// named returns an engine in which the leaves of a range of keys have moved. Their names are their old addresses and
+// keep segments from reuse. split splits every n-th leaf.
 func named(t *testing.T, from, to int) (e *Engine, split func(every int)) {
 	const keys = 30_000
 	opts := tiny(Durable)
@@ -30,7 +30,7 @@ func named(t *testing.T, from, to int) (e *Engine, split func(every int)) {
 		}))
 	}
 	put(0, keys, 1, 300, 1)
-	for range 2 { // the second one folds away the names of new leaves
+	for range 2 { // the second one folds, so that new leaves have addresses as names
 		require.NoError(t, e.Checkpoint())
 	}
 	put(from, to, 5, 301, 1)
@@ -40,9 +40,10 @@ func named(t *testing.T, from, to int) (e *Engine, split func(every int)) {
 	return e, func(every int) { put(0, keys, every*13, 301, 9) }
 }
 
-// TestNamesOfFamilies: parents of pages whose names keep segments from reuse are folded though they have families,
-// unless the families are many for what that frees. While records are put in random order nearly all parents have
-// families, and names kept a tenth of a file for want of a hundredth as much of writing.
+// TestNamesOfFamilies: parents of pages whose names keep segments from reuse are folded even if they have families,
+// unless folding so many families is not worth the space that it frees. While records are put in random order nearly
+// all parents have families. Without these folds, names kept a tenth of a file from reuse, to save a hundredth of the
+// writes.
 func TestNamesOfFamilies(t *testing.T) {
 	inTurn(t)
 	for _, c := range []struct {
@@ -81,7 +82,7 @@ func TestNamesOfFamilies(t *testing.T) {
 }
 
 // TestDrainAsFarAsItGoes: parents are folded one by one if there is no room for more at a time. If there is no room
-// for any, drain does not report progress.
+// even for one, drain does not report progress.
 func TestDrainAsFarAsItGoes(t *testing.T) {
 	inTurn(t)
 	opts := tiny(Durable)
@@ -95,10 +96,10 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 		}
 		return err
 	}))
-	for range 2 { // the second one folds away the names of new leaves
+	for range 2 { // the second one folds, so that new leaves have addresses as names
 		require.NoError(t, e.Checkpoint())
 	}
-	require.NoError(t, update(e, TxOptions{}, func(tx *Tx) (err error) { // each leaf moves, and keeps the place that it had as its name
+	require.NoError(t, update(e, TxOptions{}, func(tx *Tx) (err error) { // each leaf moves, and its name is its old address
 		for i := 0; i < keys && err == nil; i += 5 {
 			err = tx.Put(key(i), make([]byte, 301))
 		}
@@ -132,9 +133,9 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 	require.Less(t, pinned(), before-1)
 }
 
-// TestFullFileHasAShortTable: leaves made by a load in key order are found through the translation table. When the
-// file is full, and a put is refused, their parents have been folded: a long table takes room in each checkpoint, and
-// so from puts.
+// TestFullFileHasAShortTable: leaves of a load in key order are found through the translation table. By the time that
+// the file is full and a put is refused, their parents have been folded, because a long table takes room in each
+// checkpoint, and this room is missing for puts.
 func TestFullFileHasAShortTable(t *testing.T) {
 	inTurn(t)
 	opts := Options{Durability: WriteThrough, Manual: true}

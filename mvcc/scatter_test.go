@@ -41,10 +41,10 @@ func scatter(t *testing.T, opts Options) *Engine {
 	return e
 }
 
-// jumps returns how many values are out of order, and requires that they are those of the given rounds.
+// jumps returns how many values are not in key order, and requires that the values are those of the given rounds.
 func jumps(t *testing.T, e *Engine, round func(i int) int) int {
 	often := e.cleaner.scattered.often
-	e.cleaner.scattered.often = 0 // this is no scan
+	e.cleaner.scattered.often = 0 // these reads do not count as a scan
 	defer func() { e.cleaner.scattered.often = often }()
 	tx := begin(t, e, TxOptions{ReadOnly: true})
 	defer tx.Rollback()
@@ -66,7 +66,7 @@ func jumps(t *testing.T, e *Engine, round func(i int) int) int {
 
 func never(int) int { return 0 }
 
-// scans are ways to go over all records, that read the values.
+// scans are ways to read the values of all records.
 var scans = map[string]func(t *testing.T, c *Cursor){
 	"Stretch": func(t *testing.T, c *Cursor) {
 		n := 0
@@ -97,8 +97,8 @@ func scanAll(t *testing.T, e *Engine, way string) {
 	require.NoError(t, tx.Expired())
 }
 
-// Values that scans have read out of order often enough are in key order after the next background work. Then they
-// stay where they are.
+// Values that scans have read out of key order often enough are in key order after the next background work. Then they
+// stay in place.
 func TestScansPutValuesInOrder(t *testing.T) {
 	inTurn(t)
 	for way := range scans {
@@ -110,7 +110,7 @@ func TestScansPutValuesInOrder(t *testing.T) {
 			require.NoError(t, e.Housekeep())
 			require.Equal(t, pages, e.store.Counters().Pages, "one scan is not enough")
 			e.maintenance.idle.vain = restVain
-			for round := 0; round < 20 && jumps(t, e, never) >= scatterCount/50; round++ { // leaves may share a count
+			for round := 0; round < 20 && jumps(t, e, never) >= scatterCount/50; round++ { // leaves may share a counter
 				scanAll(t, e, way)
 				require.NoError(t, e.Housekeep())
 				require.Zero(t, e.store.UnsyncedPages(), "what has moved is not kept in memory")
@@ -144,7 +144,7 @@ func TestSeeksMoveNothing(t *testing.T) {
 	require.Empty(t, e.cleaner.scattered.keys)
 }
 
-// A write while values move is the newest afterwards.
+// A write that comes while values move is the newest afterwards.
 func TestScannedValuesBesideCommits(t *testing.T) {
 	inTurn(t)
 	var e *Engine
@@ -180,7 +180,7 @@ func TestScannedValuesBesideCommits(t *testing.T) {
 	jumps(t, e, round)
 }
 
-// Two keys may lead to the same leaf by now, or to a leaf whose values are in order by now.
+// Two noted keys may have come to lie in the same leaf, or in a leaf whose values are in order.
 func TestScannedLeafTwice(t *testing.T) {
 	e := scatter(t, Options{})
 	ask := func() {
@@ -201,7 +201,7 @@ func TestScannedLeafTwice(t *testing.T) {
 	require.Equal(t, pages, e.store.Counters().Pages)
 }
 
-// Nothing moves if the file would pass its bound or has a size limit, and what was asked for is forgotten.
+// If the file would pass its bound or has a size limit, no value moves, and the requests are dropped.
 func TestScannedValuesFindNoRoom(t *testing.T) {
 	for name, narrow := range map[string]func(e *Engine){
 		"bound": func(e *Engine) { e.store.SetBound(logstore.PageSize) },

@@ -10,11 +10,12 @@ import (
 type readCase struct {
 	name   string
 	read   func(t *testing.T, tx *Tx)
-	other  string // + and key: put; - and key: delete
+	other  string // keys with a prefix: + puts the key, - deletes it
 	allows bool
 }
 
-// beside returns an absent key that is in none of the ranges of a case in which the other transaction changes nothing.
+// beside returns an absent key that is in none of the ranges of the case. The other transaction writes it if it is to
+// change nothing that was read.
 func (c readCase) beside() string {
 	if strings.HasPrefix(c.name, "last") {
 		return "A"
@@ -22,8 +23,8 @@ func (c readCase) beside() string {
 	return "~"
 }
 
-// TestSerializableReads lets one transaction read, another one commit, and then the first one: it must fail if and
-// only if the other one has changed what it read.
+// TestSerializableReads lets one transaction read, another one commit, and then the first one commit. The first one
+// must fail if and only if the other one has changed what it read.
 func TestSerializableReads(t *testing.T) {
 	seek := func(key string, steps string) func(t *testing.T, tx *Tx) {
 		return func(t *testing.T, tx *Tx) {
@@ -125,8 +126,8 @@ func TestSerializableReads(t *testing.T) {
 	}
 }
 
-// TestReadingMakesWritesConflict: a transaction that has read anything at all is checked for conflicts on everything
-// it writes.
+// TestReadingMakesWritesConflict: if a transaction has read anything, every key that it writes is checked for
+// conflicts.
 func TestReadingMakesWritesConflict(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharedSlots: all keys share one slot of the table of last writes. A transaction that has read, and writes many
-// keys, does not lose to commits of other keys, whichever way these are committed. It loses to a commit of one of its
-// keys, also if commits of other keys have the slot by then.
+// TestSharedSlots: all keys share one slot of the table of last writes. A transaction that has read something and
+// writes many keys does not lose to commits of other keys, in whatever way these are committed. It loses to a commit
+// of one of its keys, even if later commits of other keys have overwritten the slot.
 func TestSharedSlots(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{LastSlots: 1}})
 	put(t, e, "read", "0")
 	others := func(round int) {
-		for i := range 50 { // one by one, as batches of their own
+		for i := range 50 { // each in its own batch
 			put(t, e, fmt.Sprintf("one %d/%d", round, i), "")
 		}
 		tx := begin(t, e, TxOptions{})

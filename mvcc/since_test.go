@@ -16,7 +16,7 @@ import (
 type copySink struct {
 	copy map[string]string
 	low  string
-	all  bool // the interval has no lower end
+	all  bool // the interval has no lower bound
 	new  map[string]string
 }
 
@@ -57,21 +57,21 @@ func recordsOf(t *testing.T, tx *Tx) map[string]string {
 	return all
 }
 
-// TestChangesTellOfShortLives: records that are in a backup, and in no page that was ever written, are gone in the
-// next increment, whatever has removed them and whatever has come in between: nothing, kills, or an engine that only
-// reads.
+// TestChangesTellOfShortLives: records that are in a backup, and in no page that was ever written, are deleted in the
+// next increment, whatever has removed them. Between the backup and the increment there is nothing, a kill, or a
+// read-only engine.
 func TestChangesTellOfShortLives(t *testing.T) {
 	base := func(i int) []byte { return fmt.Appendf(nil, "%05d", 10*i) }
 	extra := func(i, j int) []byte { return fmt.Appendf(nil, "%05d", 10*i+1+j) } // eight after a record of the base
 	for name, c := range map[string]struct {
-		records   int // of the base
+		records   int // in the base
 		deferred  bool
 		kills     int
 		readOnly  bool
 		beside    bool
 		cut       bool
-		now       bool   // the moment is one of memtables
-		unchanged string // the value of a record of the base in the backup, if not what it is before and afterwards
+		now       bool   // the increment is of memtables
+		unchanged string // the value of a record of the base in the backup, if that differs from its value before and afterwards
 	}{
 		"kill":            {records: 3000, kills: 1},
 		"three kills":     {records: 3000, kills: 3},
@@ -89,7 +89,7 @@ func TestChangesTellOfShortLives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mem := vfs.NewMem(0)
 			opts := Options{Durability: Durable, MemoryLimit: 64 << 20, Thresholds: Thresholds{SyncBeside: true, CutFrom: 1}}
-			opts.Manual, opts.Shares.Keys = true, -1 // by the pages
+			opts.Manual, opts.Shares.Keys = true, -1 // so that changes are found from the pages
 			if c.deferred {
 				opts.Durability = Buffered
 			}
@@ -100,7 +100,7 @@ func TestChangesTellOfShortLives(t *testing.T) {
 				change(tx)
 				require.NoError(t, tx.Commit())
 			}
-			update(func(tx *Tx) { // from here on the file says that it may have ranges
+			update(func(tx *Tx) { // from here on the file has the flag for ranges
 				require.NoError(t, tx.Put([]byte("x"), nil))
 			})
 			update(func(tx *Tx) { require.NoError(t, tx.DeleteRange([]byte("x"), []byte("y"))) })
@@ -129,7 +129,7 @@ func TestChangesTellOfShortLives(t *testing.T) {
 			require.Equal(t, c.now, !r.snap.view.Covers(r.snap.at))
 			have := recordsOf(t, r)
 			require.NoError(t, r.Rollback())
-			var cut *vfs.Mem // once the range is durable, before the flush that follows
+			var cut *vfs.Mem // once the range is durable, before the flush after it
 			if durable := e.store.Durable(); c.cut {
 				mem.OnOp(func(op vfs.Op) error {
 					if cut == nil && op.Kind != vfs.OpMap && e.store.Durable() > durable {
@@ -180,7 +180,7 @@ func TestChangesTellOfShortLives(t *testing.T) {
 				require.NoError(t, err)
 			}
 			defer tx.Rollback()
-			if c.beside { // by the pages, as of a reader that has not seen all since
+			if c.beside { // found from the pages, as by a reader that has not followed all groups
 				e.recovery.follow.feed.beginAnew(group + 1)
 			}
 			want := recordsOf(t, tx)
@@ -199,7 +199,7 @@ func TestChangesTellOfShortLives(t *testing.T) {
 	}
 }
 
-// countingSink counts the records that an increment tells of.
+// countingSink counts the records of an increment.
 type countingSink struct {
 	ChangeSink
 	told *int

@@ -14,7 +14,7 @@ import (
 )
 
 // TestCloseBesideLargeCommits: writers that wait for memory, room or background work when Close begins either succeed
-// or get ErrClosed. Close returns, and what was acknowledged is there.
+// or get ErrClosed. Close returns, and every acknowledged commit is there.
 func TestCloseBesideLargeCommits(t *testing.T) {
 	t.Parallel()
 	for _, full := range []bool{false, true} {

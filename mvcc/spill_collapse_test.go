@@ -11,9 +11,9 @@ import (
 )
 
 // TestSpilledAndOverwritten: a transaction with a spilled write set may overwrite and delete its own records as often
-// as it likes. It takes the room of the final records, some segments, and as much again while it is rewritten. The
-// limit of the file is a fraction of everything that is written, and what the transaction has read of its own writes
-// does not change.
+// as it likes. It takes room for its final records, for some segments, and for the final records again while the set
+// is rewritten. The size limit of the file is a fraction of all that is written. What the transaction has read of its
+// own writes does not change.
 func TestSpilledAndOverwritten(t *testing.T) {
 	inTurn(t)
 	for _, c := range []struct {
@@ -92,7 +92,7 @@ func TestSpilledAndOverwritten(t *testing.T) {
 func TestReadersOfWhatIsCollapsed(t *testing.T) {
 	inTurn(t)
 	opts := spilling(Durable)
-	opts.Store.SegmentPages = 8 // slack is little
+	opts.Store.SegmentPages = 8 // so that little space is unused at the ends of segments
 	e := newEngine(t, opts)
 	tx := begin(t, e, TxOptions{})
 	large := bytes.Repeat([]byte("large"), 20_000)

@@ -11,7 +11,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// fill puts records into tx until some of its write set has left memory, long keys and values among them.
+// fill puts records into tx until part of its write set has left memory, among them long keys and values.
 func fill(t *testing.T, tx *Tx, prefix string, n int) {
 	t.Helper()
 	for i := range n {
@@ -30,7 +30,7 @@ func fill(t *testing.T, tx *Tx, prefix string, n int) {
 	require.NotNil(t, tx.set.Spilled())
 }
 
-// privateSegments counts those off the chain: nothing commits values that need any here.
+// privateSegments counts the segments outside of the log's chain. In these tests no committed value needs any.
 func privateSegments(e *Engine) (n int) {
 	for _, g := range e.store.Segments() {
 		if g.State == logstore.Values {
@@ -40,7 +40,7 @@ func privateSegments(e *Engine) (n int) {
 	return n
 }
 
-// TestSpillGivesBack: a transaction that does not commit, for whatever reason, gives back all private segments and
+// TestSpillGivesBack: a transaction that does not commit, for whatever reason, frees all its private segments and
 // reservations.
 func TestSpillGivesBack(t *testing.T) {
 	inTurn(t)
@@ -70,7 +70,7 @@ func TestSpillGivesBack(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			if name == "lost" { // the winner's commit takes room
+			if name == "lost" { // the commit of the winner takes room
 				defer func() { require.NoError(t, e.Checkpoint()) }()
 			}
 			require.NoError(t, e.Checkpoint())
@@ -81,7 +81,7 @@ func TestSpillGivesBack(t *testing.T) {
 			require.NotZero(t, privateSegments(e))
 			end(tx)
 			require.Zero(t, privateSegments(e))
-			if name != "lost" { // which has the winner's commit
+			if name != "lost" { // in this case the live bytes include the commit of the winner
 				require.Equal(t, before.LiveBytes, e.store.SpaceStats().LiveBytes)
 			}
 			require.NoError(t, e.Checkpoint())
@@ -93,8 +93,8 @@ func TestSpillGivesBack(t *testing.T) {
 	}
 }
 
-// TestSpillReuse: the room of committed layers is reused, so the same transaction repeated does not make the file
-// grow.
+// TestSpillReuse: the room of committed layers is reused, so that repeating the same transaction does not make the
+// file grow.
 func TestSpillReuse(t *testing.T) {
 	e := newEngine(t, spilling(Durable))
 	var size int64
@@ -111,7 +111,7 @@ func TestSpillReuse(t *testing.T) {
 	require.LessOrEqual(t, e.store.SpaceStats().FileBytes, size)
 }
 
-// TestSpillConflicts: spilled write sets take part in conflicts like others.
+// TestSpillConflicts: spilled write sets cause conflicts, and lose to them, as others do.
 func TestSpillConflicts(t *testing.T) {
 	e := newEngine(t, spilling(Durable))
 	read := func(tx *Tx) {
@@ -161,13 +161,13 @@ func TestSpillConflicts(t *testing.T) {
 	require.True(t, c.Seek([]byte("b00010")))
 	require.True(t, c.Next())
 	require.NoError(t, reader.Put([]byte("z"), nil))
-	fill(t, large, "b0001", 1000) // b000100000 and so on: within the range
+	fill(t, large, "b0001", 1000) // keys b000100000 and so on: within the range
 	require.NoError(t, large.Commit())
 	require.ErrorIs(t, reader.Commit(), ErrConflict, "a range that a large one wrote into")
 }
 
-// TestSpillWithOthers: large transactions commit while many small ones do, and all succeed in the end. The final
-// record of each key is that of its last writer.
+// TestSpillWithOthers: large transactions commit while many small ones do, and all succeed in the end. The final value
+// of each key is that of its last writer.
 func TestSpillWithOthers(t *testing.T) {
 	opts := spilling(Durable)
 	opts.Manual = false

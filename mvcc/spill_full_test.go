@@ -12,8 +12,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestDeletesSpillOnAFullFile: a transaction that only deletes has room on a full file, even if its write set should
-// be spilled. A small one stays in memory; private segments of others count as room that deletes take, not as puts.
+// TestDeletesSpillOnAFullFile: a transaction that only deletes has room on a full file, even if its write set has to
+// be spilled. The write set of a small one stays in memory. Private segments of deletes use the room reserved for
+// deletes, not the room for puts.
 func TestDeletesSpillOnAFullFile(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(5)
@@ -27,7 +28,7 @@ func TestDeletesSpillOnAFullFile(t *testing.T) {
 	}
 }
 
-// deletesOnAFullFile fills a file of the given size with records of long keys, and deletes them, some at a time.
+// deletesOnAFullFile fills a file of the given size with records of long keys, and deletes them, several at a time.
 func deletesOnAFullFile(t *testing.T, rng *rand.Rand, long, each, segments int, pages uint32, layers bool) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// spilling are options with which write sets leave memory and batches are written early all the time.
+// spilling returns options with which write sets leave memory and batches are written early all the time.
 func spilling(d Durability) Options {
 	o := tiny(d)
 	o.Store.SegmentPages, o.Manual = 32, true
@@ -39,7 +39,7 @@ func (m model) clone() model {
 	return c
 }
 
-// spillKey is a key of a random kind; some are longer than a leaf has room for.
+// spillKey is a key of a random kind; some keys are too long for a leaf.
 func spillKey(rng *rand.Rand) string {
 	n := rng.IntN(4000)
 	if n%97 == 0 {
@@ -48,7 +48,7 @@ func spillKey(rng *rand.Rand) string {
 	return fmt.Sprintf("key%05d", n)
 }
 
-// spillValue is a value of a random kind: in the leaf, in a run, and larger.
+// spillValue is a value of a random kind: in the leaf, in a run, or large.
 func spillValue(rng *rand.Rand) string {
 	size := rng.IntN(120)
 	switch rng.IntN(60) {
@@ -109,7 +109,7 @@ func verifyTx(t *testing.T, tx *Tx, want model, rng *rand.Rand) {
 	}
 }
 
-// TestSpillModel: transactions whose write sets are spilled many times see and commit what a sorted map says.
+// TestSpillModel: transactions whose write sets are spilled many times see and commit the same as a sorted map.
 func TestSpillModel(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestSpillModel(t *testing.T) {
 			for round := range 6 {
 				tx := begin(t, e, TxOptions{Serializable: rng.IntN(3) == 0})
 				now := committed.clone()
-				held := tx.Cursor() // positioned by key, whatever leaves memory meanwhile
+				held := tx.Cursor() // keeps its key, whatever leaves memory meanwhile
 				var at string
 				for range 500 + rng.IntN(2500) {
 					key := spillKey(rng)

@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestRefusedPutsLeaveTheTree: once a round has filled up the leaves of a full file, puts that are refused have nothing
-// left to do.
+// TestRefusedPutsLeaveTheTree: once a round has filled up the leaves of a full file, puts that are refused change no
+// more leaves.
 func TestRefusedPutsLeaveTheTree(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Store: logstore.Options{SegmentPages: 16, MaxFileSize: 2 << 20}})
 	value := make([]byte, 100)

@@ -6,9 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatsTakesNoLockOfTheWriter: Stats returns while the token and the lock of background work are held and not
-// given up, and reports what was committed before. dbm's TestStatsWhileASyncHangs is the same for the locks of the
-// store.
+// TestStatsTakesNoLockOfTheWriter: Stats returns while the token and the lock of background work are held, and reports
+// what was committed before. TestStatsWhileASyncHangs in dbm does the same for the locks of the store.
 func TestStatsTakesNoLockOfTheWriter(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		e := newEngine(t, Options{Durability: d, Manual: true})
@@ -38,7 +37,7 @@ func TestStatsTakesNoLockOfTheWriter(t *testing.T) {
 	}
 }
 
-// TestStatsBesideRedo: Stats does not wait for redo that Open has left, and counts it once it is merged.
+// TestStatsBesideRedo: Stats does not wait for the redo that Open has left. It counts the redo once it is merged.
 func TestStatsBesideRedo(t *testing.T) {
 	image, want := killedWithRedo(t)
 	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What commits write decides how much of a flush is written in a row.
+// The size of commits decides how many parts of a flush are written before the token is passed.
 func TestStintParts(t *testing.T) {
 	for _, c := range []struct {
 		pages   int64
@@ -17,19 +17,19 @@ func TestStintParts(t *testing.T) {
 		{0, 0, 1}, {1, 1, 1}, {50, 50, 1}, // small commits, however many
 		{7, 1, 1}, {8, 1, 2}, {26, 1, 6}, {52, 2, 6},
 		{250, 1, longestStint}, {10_000, 1, longestStint},
-		{100, 0, longestStint}, // one that takes many steps
+		{100, 0, longestStint}, // one commit that takes many steps
 	} {
 		require.Equal(t, c.parts, stintParts(c.pages, c.batches), c)
 	}
 }
 
-// TestStints: with small commits a flush is written a part at a time, with large ones much of it in a row. All of it
-// is found again.
+// TestStints: with small commits a flush passes the token after each part, with large ones after many parts. All
+// records can be read afterwards.
 func TestStints(t *testing.T) {
 	inTurn(t)
 	for _, c := range []struct {
 		name        string
-		size        int // records of a commit beside the flush
+		size        int // records of a commit during the flush
 		least, most int64
 	}{
 		{"small", 1, 32, partPages + 8},
@@ -37,7 +37,7 @@ func TestStints(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var e *Engine
-			var at uint64 // pages when the flush went on
+			var at uint64 // number of pages when the flush continued
 			var most int64
 			beside := false
 			committed := 0

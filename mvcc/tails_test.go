@@ -24,10 +24,10 @@ var (
 const (
 	tailRecords = 1_000_000
 	tailValue   = 192
-	tailTurn    = 10_000 // commits of the one engine, then of the other: whatever else the machine does hits both
+	tailTurn    = 10_000 // commits with one engine, then with the other, so that other load of the machine hits both
 )
 
-// tailed is an engine whose commits are timed.
+// tailed is an engine whose commit times are recorded.
 type tailed struct {
 	e     *Engine
 	took  []time.Duration
@@ -36,9 +36,9 @@ type tailed struct {
 	ended sync.WaitGroup
 }
 
-// newTailed loads an engine on the real file system and closes it, so that it begins as a database at rest. It has no
-// background work from then on, so no flushes, checkpoints and cleaning; but the file goes on growing ahead of the
-// commits.
+// newTailed loads an engine on the real file system and closes it, so that it begins as a database at rest. Without
+// housekeeping it has no background work, so no flushes, checkpoints and cleaning; but the file still grows ahead of
+// the commits.
 func newTailed(t *testing.T, name string, housekeeping bool) *tailed {
 	opts := Options{
 		Store: logstore.Options{ChunkPages: 1 << 18}, MemoryLimit: 256 << 20, RedoLimit: 32 << 20,
@@ -73,7 +73,7 @@ func newTailed(t *testing.T, name string, housekeeping bool) *tailed {
 	return d
 }
 
-// zero does of background work what commits are faster with.
+// zero does the one part of background work that makes commits faster: it zeroes segments ahead of the log.
 func (d *tailed) zero(t *testing.T) {
 	defer d.ended.Done()
 	for tick := time.NewTicker(time.Millisecond); ; {
@@ -91,7 +91,7 @@ func (d *tailed) zero(t *testing.T) {
 	}
 }
 
-// commit overwrites random records, one a transaction.
+// commit overwrites random records, each in its own transaction.
 func (d *tailed) commit(t *testing.T, n int) {
 	var wg sync.WaitGroup
 	took := make([][]time.Duration, len(d.rng))
@@ -127,7 +127,7 @@ func (d *tailed) close(t *testing.T) {
 	require.NoError(t, d.e.Close())
 }
 
-// at returns the quantiles of what the commits took, in thousandths.
+// at returns the quantiles of the commit times, given in thousandths.
 func (d *tailed) at(thousandths ...int) (q []time.Duration) {
 	slices.Sort(d.took)
 	for _, n := range thousandths {
@@ -136,8 +136,8 @@ func (d *tailed) at(thousandths ...int) (q []time.Duration) {
 	return q
 }
 
-// TestCommitTails: with cleaning, flushes and checkpoints at work, the 99.9th percentile of the time of a durable
-// commit is at most three times that without.
+// TestCommitTails: with cleaning, flushes and checkpoints, the 99.9th percentile of the time of a durable commit is at
+// most three times as long as without them.
 func TestCommitTails(t *testing.T) {
 	if *tailCommits == 0 {
 		t.Skip("needs -tails.commits")

@@ -10,12 +10,12 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestThinnedForReaders: what an idle reader keeps of the file is about the pages that its snapshot shows, not the
-// redo and dead pages in the same segments. While a backup is young, nothing is done about those.
+// TestThinnedForReaders: an idle reader keeps little more space than the pages that its snapshot shows, not the redo
+// and dead pages in the same segments. While a backup is young, those are not punched out.
 func TestThinnedForReaders(t *testing.T) {
 	inTurn(t)
 	o := Options{Durability: Buffered, Manual: true, RedoLimit: 1 << 20}
-	o.PartBytes, o.Store.SegmentPages = 128<<10, 64 // parts, and redo between them
+	o.PartBytes, o.Store.SegmentPages = 128<<10, 64 // so that segments have both pages of parts and redo
 	e := newEngine(t, o)
 	const records = 20_000
 	overwrite := func(round int) {
@@ -42,7 +42,7 @@ func TestThinnedForReaders(t *testing.T) {
 	whole := e.store.HeldBytes()
 	require.Zero(t, e.store.Thinning())
 	e.pressure.crowd.backups.since.Add(-int64(thinAfter))
-	for range 3 { // chosen at the first, punched two later
+	for range 3 { // segments are chosen at the first and punched two later
 		require.NoError(t, e.Checkpoint())
 	}
 	held := e.store.HeldBytes()
@@ -60,7 +60,7 @@ func TestThinnedForReaders(t *testing.T) {
 	require.Equal(t, records, n)
 	require.NoError(t, e.Check(context.Background()))
 	tx.Rollback()
-	require.NoError(t, e.Housekeep()) // frees all that it has held at once, as nobody commits
+	require.NoError(t, e.Housekeep()) // nobody commits, so everything that the reader has held is freed at once
 	for range 4 {
 		require.NoError(t, e.Checkpoint())
 	}

@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestTickDuringHousekeeping: what a Buffered commit has left in memory is written and synced within FlushInterval,
-// even while the lock of background work is held, by a flush, a checkpoint or a compaction.
+// TestTickDuringHousekeeping: Buffered commits in memory are written and synced within FlushInterval, even while the
+// lock of background work is held, by a flush, a checkpoint or a compaction.
 func TestTickDuringHousekeeping(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -22,7 +22,7 @@ func TestTickDuringHousekeeping(t *testing.T) {
 	defer e.Close()
 	e.checkpoints.mu.Lock()
 	defer e.checkpoints.mu.Unlock()
-	time.Sleep(20 * time.Millisecond) // maintenance waits for the lock by now
+	time.Sleep(20 * time.Millisecond) // by now background work waits for the lock
 	for i := range 3 {
 		put(t, e, "k", fmt.Sprint(i))
 		seq := e.marks.applied.Load()
@@ -30,7 +30,7 @@ func TestTickDuringHousekeeping(t *testing.T) {
 	}
 }
 
-// stopped is a context whose Err waits, from its n-th call on, until it is told to go on. Check asks it at each page.
+// stopped is a context whose Err blocks at its n-th call until the test continues it. Check calls it at each page.
 type stopped struct {
 	context.Context
 	calls atomic.Int64
@@ -52,8 +52,8 @@ func (c *stopped) Err() error {
 	return nil
 }
 
-// TestCheckHoldsNothingUp: while Check stands at any page, in either of its parts, commits go on that need flushes
-// for their memory, and so do checkpoints and compactions, which move everything that Check looks at. Check then
+// TestCheckHoldsNothingUp: Check is stopped at a page, of any of its phases. Meanwhile commits that need flushes for
+// their memory continue, and so do checkpoints and compactions, which move everything that Check reads. Check then
 // finds the state that it began with, undamaged.
 func TestCheckHoldsNothingUp(t *testing.T) {
 	count := stopAt(1 << 40)
@@ -87,7 +87,7 @@ func TestCheckHoldsNothingUp(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- e.Check(ctx) }()
 		select {
-		case err := <-done: // in background flushes this database has come to fewer pages than the first one
+		case err := <-done: // after other background flushes this database has fewer pages than the first one
 			require.NoError(t, err)
 		case <-ctx.there:
 			stops++

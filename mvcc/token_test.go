@@ -14,8 +14,8 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// A commit that another goroutine has completed, and whose committer takes the token nevertheless, leaves no signal
-// for the next commit with its channel: that one would return before it is completed.
+// If another goroutine has completed a commit, and its committer takes the token nevertheless, no signal must be left
+// in its channel. Otherwise the next commit that uses the channel would return before it is completed.
 func TestCompletedByAnother(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	tx := begin(t, e, TxOptions{})
@@ -24,7 +24,7 @@ func TestCompletedByAnother(t *testing.T) {
 	n.Value.set, n.Value.tx = tx.set, tx
 	tx.kept.wakeChan()
 	require.NoError(t, e.committer.resolver.resolve(tx, n))
-	put(t, e, "b", "2") // takes the token and finds both
+	put(t, e, "b", "2") // takes the token and completes both
 	require.Len(t, tx.kept.wake, 1)
 	e.committer.awaitOutcome(n)
 	require.NoError(t, tx.err)
@@ -33,8 +33,8 @@ func TestCompletedByAnother(t *testing.T) {
 	tx.end()
 }
 
-// TestToken: committers and background work pass the token among themselves. One has it at a time, nobody waits for
-// ever, and neither kind keeps it from the other.
+// TestToken: committers and background work pass the token to each other. One goroutine has it at a time, none waits
+// for ever, and neither kind starves the other.
 func TestToken(t *testing.T) {
 	for _, c := range []struct {
 		durability                    Durability
@@ -46,7 +46,7 @@ func TestToken(t *testing.T) {
 			if testing.Short() {
 				turns /= 6
 			}
-			owned := 0 // not atomic: the race detector looks on
+			owned := 0 // not atomic, so that the race detector notices two holders
 			var ends atomic.Int32
 			var commits, takes atomic.Int64
 			within(t, func() {
@@ -76,8 +76,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenIsNotLost lets two goroutines take the token at about the same time, again and again, with nobody after
-// them who would find work that they have left.
+// TestTokenIsNotLost lets two goroutines take the token at about the same time, again and again. Nobody comes after
+// them who would complete a commit that they have missed.
 func TestTokenIsNotLost(t *testing.T) {
 	for _, durability := range []Durability{Buffered, Durable} {
 		testTokenIsNotLost(t, durability)
@@ -111,11 +111,11 @@ func testTokenIsNotLost(t *testing.T, durability Durability) {
 	}
 }
 
-// TestTokenTurns: background work that waits comes next, and after it a committer that waits.
+// TestTokenTurns: waiting background work gets the token next, and then a waiting committer.
 func TestTokenTurns(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	release := e.HoldToken()
-	var seen []uint64 // applied; written by the token holder
+	var seen []uint64 // applied, as written by the token holder
 	var done atomic.Int32
 	for range 3 {
 		go func() {
@@ -133,13 +133,13 @@ func TestTokenTurns(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return e.Pushed() == 1 }, patience, time.Millisecond)
 	applied := e.marks.applied.Load()
-	release() // as background work: the committer's turn
+	release() // as background work does; then it is the committer's turn
 	require.Eventually(t, func() bool { return done.Load() == 4 }, patience, time.Millisecond)
 	require.Equal(t, []uint64{applied + 1, applied + 1, applied + 1}, seen)
 }
 
-// TestNewHolderRuns: background work that a committer hands the token runs before the committer goes on, though there is
-// only one processor. The runtime lets the committer go first now and then.
+// TestNewHolderRuns: background work that gets the token from a committer runs before the committer continues, also on
+// one processor. The runtime lets the committer go first now and then.
 func TestNewHolderRuns(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -170,7 +170,7 @@ func TestNewHolderRuns(t *testing.T) {
 func TestBatches(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "k", "v")
-	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
+	require.NoError(t, e.store.Reserve(1000, false)) // growing would sync too
 	e.store.Release(1000)
 	release := e.HoldToken()
 	before, seq := e.store.Counters(), e.marks.applied.Load()
@@ -194,7 +194,7 @@ func TestBatches(t *testing.T) {
 	require.EqualValues(t, 11, n1)
 }
 
-// TestLastOfBatchCounts: of several writes of a key in one batch the last pushed is the one that stays.
+// TestLastOfBatchCounts: if a batch writes a key several times, the write that was pushed last stays.
 func TestLastOfBatchCounts(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	release := e.HoldToken()
@@ -215,9 +215,9 @@ func TestLastOfBatchCounts(t *testing.T) {
 }
 
 // TestTableBeforeApplied: a transaction that reads at a Seq finds everything up to that Seq in the table of last
-// writes, or a note that something is not there; and in the tree what it should see.
+// writes, or a note that something is missing there. The tree has all that it must see.
 func TestTableBeforeApplied(t *testing.T) {
-	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000, Durable: 4_000} { // the last one in page groups
+	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000, Durable: 4_000} { // Durable: in page groups
 		e := newEngine(t, Options{Durability: durability, Manual: true})
 		put(t, e, "k", "0")
 		first := e.marks.applied.Load()
@@ -227,7 +227,7 @@ func TestTableBeforeApplied(t *testing.T) {
 		watched.Go(func() {
 			for !stop.Load() {
 				applied := e.marks.applied.Load()
-				untold := e.committer.resolver.writes.Untold() // first: a note is taken back once the table has the batch
+				untold := e.committer.resolver.writes.Untold() // read first, because a note is removed once the table has the batch
 				if untold < applied && last.Load() < applied {
 					t.Error("applied has moved first")
 					return
@@ -248,7 +248,7 @@ func TestTableBeforeApplied(t *testing.T) {
 				}
 			}
 		})
-		if testing.Short() { // what the race detector finds it finds in few of them
+		if testing.Short() { // the race detector needs few rounds
 			rounds /= 8
 		}
 		for i := range rounds { // each batch writes the key
@@ -259,7 +259,7 @@ func TestTableBeforeApplied(t *testing.T) {
 	}
 }
 
-// TestWatermarks: durable never passes applied, and what View reads at never goes back.
+// TestWatermarks: durable never passes applied, and the Seq at which a View reads never decreases.
 func TestWatermarks(t *testing.T) {
 	e := newEngine(t, tiny(Durable))
 	stop := make(chan struct{})
@@ -293,13 +293,13 @@ func TestWatermarks(t *testing.T) {
 				}
 			}
 			tx := begin(t, e, TxOptions{})
-			for j := range 60 { // enough to be applied while they are synced
+			for j := range 60 { // enough that some are applied while they are synced
 				tx.Put(fmt.Appendf(nil, "%d-%d", g, (i+j)%100), nil)
 			}
 			if err := tx.Commit(); err != nil {
 				t.Error(err)
 			}
-			// Whatever has been seen stays seen.
+			// What a transaction has seen stays visible to later ones.
 			view := begin(t, e, TxOptions{ReadOnly: true})
 			update := begin(t, e, TxOptions{})
 			if update.Snapshot() < view.Snapshot() {

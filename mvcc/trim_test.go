@@ -11,8 +11,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestRedoIsCutShort: a few leaves that wait for their turn keep much dead space after the redo start. They are
-// written although redo is short, and the space goes back.
+// TestRedoIsCutShort: a few leaves that have not been flushed for long keep much dead space after the redo start from
+// reuse. They are written although redo is short, and the space is given back.
 func TestRedoIsCutShort(t *testing.T) {
 	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
@@ -28,7 +28,7 @@ func TestRedoIsCutShort(t *testing.T) {
 			require.NoError(t, tx.Commit())
 		}
 	}
-	flush := func(dirty int64) { // parts, until no more is left
+	flush := func(dirty int64) { // in parts, until no more than dirty bytes are left
 		for e.pages.DirtyBytes() > dirty {
 			require.NoError(t, e.flusher.flushPart(parts))
 		}
@@ -36,9 +36,9 @@ func TestRedoIsCutShort(t *testing.T) {
 	put(0, records, 1)
 	require.NoError(t, e.Checkpoint())
 	e.checkpoints.mu.Lock()
-	put(0, records, 5) // something in each leaf
+	put(0, records, 5) // a record in each leaf
 	flush(2 << 20)
-	for range 2 { // what was just written
+	for range 2 { // the leaves that were just written
 		put(0, records/2, 5)
 		e.flusher.hand = nil
 		flush(2 << 20)
@@ -64,8 +64,8 @@ func TestRedoIsCutShort(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
-// TestCloseGivesBackFewSegments: Close leaves no free segments except those that are held back, even if they are too
-// few for a running database to give back.
+// TestCloseGivesBackFewSegments: Close gives back all free segments except the reserved ones, even if they are too few
+// to be given back by a running database.
 func TestCloseGivesBackFewSegments(t *testing.T) {
 	inTurn(t)
 	for records := 60; records < 400; records += 40 {

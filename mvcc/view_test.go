@@ -12,8 +12,8 @@ import (
 	"flashdbm/lockfree"
 )
 
-// between is a watermark of an engine; it calls do each time before it is read, so that a test can insert steps
-// between those of a reader.
+// between is a watermark of an engine that calls do before each read of it, so that a test can insert steps between
+// those of a reader.
 type between struct {
 	at *atomic.Uint64
 	do func()
@@ -24,8 +24,8 @@ func (b *between) Load() uint64 {
 	return b.at.Load()
 }
 
-// TestRegisterTakesOneView: a reader is registered at the tree that it reads, and has the tables of all commits up to
-// its Seq, even if views are published and commits come between any two of its steps.
+// TestRegisterTakesOneView: a reader is registered at the tree that it reads, and has the memtables of all commits up
+// to its Seq, even if views are published and commits come between any two of its steps.
 func TestRegisterTakesOneView(t *testing.T) {
 	for name, step := range map[string]func(e *Engine, insert func()){
 		"another tree": func(e *Engine, insert func()) {

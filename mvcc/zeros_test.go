@@ -6,15 +6,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZerosForSyncs: segments are zeroed ahead of commits that return before they are durable, too, if callers wait
-// for many syncs; not if they wait for few.
+// TestZerosForSyncs: segments are zeroed ahead of commits that return before they are durable, if callers wait for
+// many syncs, but not if they wait for few.
 func TestZerosForSyncs(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	called := make(chan error)
-	fill := func(sync func() error) { // until the log has entered a segment
+	fill := func(sync func() error) { // until the log has entered a new segment
 		for range 10_000 {
 			put(t, e, "k", "v")
-			require.NoError(t, e.log.syncCommitted()) // what writeBuffered does
+			require.NoError(t, e.log.syncCommitted()) // as writeBuffered does
 			if sync != nil {
 				require.NoError(t, sync())
 			}
@@ -44,8 +44,8 @@ func TestZerosForSyncs(t *testing.T) {
 	}
 }
 
-// TestZerosMergeNothing: zeros ahead of the log need no housekeeping, which would merge what is committed while commits
-// wait for the token.
+// TestZerosMergeNothing: zeroing ahead of the log does not start other background work, which would merge committed
+// records while commits wait for the token.
 func TestZerosMergeNothing(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	m := &e.maintenance
