@@ -12,7 +12,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The tests in this file check, one by one, what binds the parts of the log to each other and to their places.
+// Each test in this file checks one of the rules that bind the parts of the log to each other and to their places.
 
 // The log continues in a segment only if the segment's header continues the chain exactly there: it names the
 // predecessor's salt, has the next sequence number, and names the expected group, page index and digest.
@@ -62,9 +62,9 @@ func TestHeaderContinuesTheChain(t *testing.T) {
 	}
 }
 
-// Remnants of interrupted groups are invalid on the disk before a page is appended, and nothing else is
-// changed. The page n places after the end of the log can only be of one of the next n+1 groups: a page with
-// another number is of an earlier life, or holds bytes of values.
+// Before a page is appended, the remains of interrupted groups are invalid on the disk, and nothing else has changed.
+// The n-th page after the end of the log can only belong to one of the next n+1 groups. A page with another group
+// number is of an earlier life of the segment, or holds bytes of values.
 func TestWhatIsInvalidated(t *testing.T) {
 	for ahead, invalid := range map[int64]bool{-1: false, 0: true, 1: true, 2: true, 3: false, 1 << 40: false} {
 		x := newScript(t)
@@ -96,8 +96,8 @@ func TestWhatIsInvalidated(t *testing.T) {
 	}
 }
 
-// After a failed sync the system takes invalidated pages for written, while the disk still has the old pages:
-// the next recovery invalidates them again.
+// After a failed sync the system assumes that the invalidated pages are written, while the disk still has the old
+// pages. The next recovery invalidates them again.
 func TestInvalidatedAgainAfterAFailedSync(t *testing.T) {
 	x := newScript(t)
 	x.mem.SetLoss(vfs.LoseLater, 0)
@@ -143,9 +143,8 @@ func TestInvalidatedAgainAfterAFailedSync(t *testing.T) {
 	require.Equal(t, last+1, x.s.LastGroup())
 }
 
-// A power cut may keep only the second copy of the header of a segment that was cut off, after a first copy of
-// an earlier life. The second copy is invalidated too, because it would count if the first one were damaged
-// later.
+// A power cut may keep only the second copy of the header of a segment that was cut off, while the first copy is of an
+// earlier life. The second copy is invalidated too. Otherwise it would count if the first copy were damaged later.
 func TestBothCopiesOfAHeaderAreInvalidated(t *testing.T) {
 	for _, kept := range []int{0, headerCopyAt} {
 		x := newScript(t)
@@ -173,9 +172,8 @@ func TestBothCopiesOfAHeaderAreInvalidated(t *testing.T) {
 	}
 }
 
-// A reader beside a writer was shown a group that the next recovery does not find, because the system has
-// dropped some or all of its pages after a failed sync. The reader starts again, and uses no page that replaced
-// them.
+// A reader beside a writer has seen a group that the next recovery does not find, because the system has dropped some
+// or all of its pages after a failed sync. The reader starts again, and uses no page from before that.
 func TestLostGroupBeside(t *testing.T) {
 	for name, drop := range map[string]func(x *script, a Addr){
 		"the last page": func(x *script, a Addr) { x.poke(a+1, 500) },
@@ -222,7 +220,7 @@ func TestLostGroupBeside(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, lost)
 			require.Empty(t, groups)
-			gone(r) // for transactions begun before
+			gone(r) // as seen by transactions that began before
 
 			again := open()
 			require.Equal(t, shown+1, again.LastGroup())
@@ -250,7 +248,7 @@ func TestLostGroupBeside(t *testing.T) {
 	}
 }
 
-// A crash takes no space: the log continues where it ended, whatever was cut off there.
+// A crash wastes no space: the log continues where it ended, whatever was cut off there.
 func TestCrashTakesNoRoom(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(3)
@@ -368,7 +366,7 @@ func TestHostileRunLength(t *testing.T) {
 	x.s = nil
 }
 
-// What recovery has shown stays, even if after a failed sync the system takes it for written: pages, the
+// What recovery has shown survives, even if after a failed sync the system assumes that it is written: pages, the
 // headers that lead to them, and the chosen superblock.
 func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	x := newScript(t)
@@ -394,7 +392,7 @@ func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 		return groups, checkpoint
 	}
 
-	// There must be no growth in between, because growth syncs too.
+	// The file must not grow in between, because growth syncs too.
 	require.NoError(t, x.s.Reserve(40, true))
 	x.s.Release(40)
 	want := []uint64{x.append(2), x.append(20)}
@@ -415,7 +413,7 @@ func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, value, found)
 
-	failSyncs(2) // that of the superblock
+	failSyncs(2) // the second one is the sync of the superblock
 	x.s.Rebase(x.s.LastGroup())
 	require.NoError(t, x.s.Reserve(4, true))
 	c := x.s.BeginCheckpoint(nil)
@@ -431,7 +429,8 @@ func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	require.Equal(t, checkpoint, x.rec.super.number)
 }
 
-// A large value may hold any bytes: even a page of it with the correct checksum of a page vouches for no group.
+// A large value may hold any bytes. Even if one of its pages has the right checksum of a page of the log, that page
+// does not prove that any group was durable.
 func TestValuesDoNotVouch(t *testing.T) {
 	x := newScript(t)
 	x.append(1)
@@ -456,7 +455,7 @@ func TestValuesDoNotVouch(t *testing.T) {
 	require.Equal(t, want, x.s.LastGroup())
 }
 
-// What was read in a segment before its reuse has no influence on what is read afterwards.
+// Pages that were verified before their segment was reused are verified again afterwards.
 func TestForgetsWhatWasChecked(t *testing.T) {
 	x := newScript(t)
 	write := func(fill byte) (*Private, Extent) {

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reservation is made within the bound of the file, or refused. Growth ahead of need stops at the bound, and
-// what was promised does not depend on it.
+// A reservation that asks for the bound of the file is made within it, or refused. Growth ahead of need stops at the
+// bound. Other reservations may exceed it.
 func TestBound(t *testing.T) {
 	x := newScript(t)
 	x.spread()

@@ -9,15 +9,15 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestReadOnlyAfterAFailedSync: a sync fails, the process dies, and the system still shows pages that it has
-// not written. A read-only open does not show them: a power cut would take them, even after the open's own
-// sync, which succeeds. Groups that a crash has left unsynced and that the system does write are shown.
+// TestReadOnlyAfterAFailedSync: a sync fails, the process dies, and the system still shows pages that it has not
+// written. A read-only open does not show them, because a power cut would lose them even after a successful sync by
+// that open. Groups that a crash has left unsynced, and that the system does write, are shown.
 func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	readOnly := Options{SegmentPages: 8, ChunkPages: 4096, ReadOnly: true}
 	for _, fails := range []bool{false, true} {
 		x := newScript(t)
 		x.mem.SetLoss(vfs.LoseLater, 0)
-		require.NoError(t, x.s.Reserve(40, true)) // growing syncs too
+		require.NoError(t, x.s.Reserve(40, true)) // growing would sync too
 		x.s.Release(40)
 		durable := x.append(2)
 		require.NoError(t, x.s.Sync())

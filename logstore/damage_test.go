@@ -38,8 +38,8 @@ func toyFile(t testing.TB, seed uint64) (*vfs.Mem, *lineage) {
 	return mem, log
 }
 
-// readToy recovers the toy read-only and reads everything. The last commit may be missing, because no later
-// group vouches for it: dropped tells whether it is, and reported whether the store said so.
+// readToy recovers the toy read-only and reads everything. The last commit may be missing, because no later group
+// proves that it was durable. dropped says whether it is missing, and reported whether the store has said so.
 func readToy(mem *vfs.Mem, log *lineage) (dropped, reported bool, err error) {
 	opts := modelOptions()
 	opts.ReadOnly = true
@@ -59,8 +59,8 @@ func readToy(mem *vfs.Mem, log *lineage) (dropped, reported bool, err error) {
 	return d.seq != last, rec.Dropped != 0, err
 }
 
-// Whichever bit is flipped, the damage is found, or it does not matter. Only the groups at the very end of the
-// log, for which no later page vouches, may be dropped, and that is reported.
+// Whichever bit is flipped, the damage is found or has no effect. Only the groups at the very end of the log may be
+// dropped, because no later page proves that they were durable. That is reported.
 func TestEveryFlippedBit(t *testing.T) {
 	mem, log := toyFile(t, 3)
 	defer mem.Release()
@@ -95,7 +95,7 @@ func TestEveryFlippedBit(t *testing.T) {
 		}
 		page[0] ^= 1 << (at % 8)
 		f.WriteAt(page, at/8)
-		if in := at / 8 % PageSize; in < MuxSize+8 { // the mux area and the bytes after it, which lead to other places, are tried more often
+		if in := at / 8 % PageSize; in < MuxSize+8 { // these contain references to other places and are tried more often
 			at += 1 + int64(r.IntN(stride))
 		} else {
 			at += 1 + int64(r.IntN(stride*40))

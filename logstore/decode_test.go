@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImpliedSeed: each page of a segment implies the seed of the segment's salt, and any change of the page
-// implies another one. So does a growing page, as far as its end.
+// TestImpliedSeed: every page of a segment yields the seed that the segment's salt gives, and a changed page yields
+// another seed. So does a growing page, up to its end.
 func TestImpliedSeed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 50 {

@@ -50,9 +50,9 @@ func TestCreationCutShort(t *testing.T) {
 	}
 }
 
-// A file left by an interrupted creation is created again. That includes a file which an open after a kill had
-// made a page longer when the power was cut and its superblock was lost, also in the next creation. A longer
-// file is not ours.
+// A file of an interrupted creation is created again. An open after a kill may have made the file a page longer before
+// a power cut lost its superblock, also in the next creation. A file that is longer still was not made by a creation
+// and is refused.
 func TestCreationCutShortAgain(t *testing.T) {
 	for pages, ours := range map[int64]bool{initialPages: true, initialPages + 1: true, initialPages + MinSegmentPages: false, 2 * initialPages: false} {
 		mem := vfs.NewMem(4 << 20)
@@ -74,7 +74,7 @@ func TestCreationCutShortAgain(t *testing.T) {
 	}
 }
 
-// workload does some of everything, and always the same.
+// workload uses every part of the store, in the same way each time.
 func workload(fs vfs.FS, log *lineage) (d *toy, err error) {
 	d, err = openToy(fs, modelOptions(), rand.New(rand.NewPCG(5, 5)), log)
 	if err != nil {
@@ -100,7 +100,7 @@ func workload(fs vfs.FS, log *lineage) (d *toy, err error) {
 	return d, nil
 }
 
-// Whichever call fails once: the error is reported, what was durable can still be read, and the next open finds
+// Any one call fails, once. The error is reported, what was durable can still be read, and the next open finds
 // everything acknowledged, also after a power cut.
 func TestEveryFailure(t *testing.T) {
 	inTurn(t)
@@ -149,10 +149,10 @@ func TestEveryFailure(t *testing.T) {
 
 func checkFailure(t *testing.T, mem *vfs.Mem, log *lineage, d *toy, op vfs.Op, err error, full bool) {
 	if op.Kind == vfs.OpAllocate && full && err == nil {
-		d.s.Close() // less was had, and was enough
+		d.s.Close() // a smaller allocation was enough
 		return
 	}
-	if (op.Kind == vfs.OpStore || op.Kind == vfs.OpWindow) && err == nil { // it was written instead
+	if (op.Kind == vfs.OpStore || op.Kind == vfs.OpWindow) && err == nil { // the page was written with WriteAt instead
 		require.NoError(t, d.s.Failed())
 		d.s.Close()
 		return
@@ -185,7 +185,7 @@ func checkFailure(t *testing.T, mem *vfs.Mem, log *lineage, d *toy, op vfs.Op, e
 		cut.Release()
 	}
 	if log = log.clone(); op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
-		log = log.cut() // the system had it in its cache and has lost it
+		log = log.cut() // the system had it only in its cache and has lost it
 	}
 	d, err = openToy(mem, modelOptions(), rand.New(rand.NewPCG(1, 1)), log) // after a kill
 	require.NoError(t, err, "%v, then a kill", op)
@@ -309,7 +309,7 @@ func TestOptions(t *testing.T) {
 	require.ErrorIs(t, err, ErrFormat)
 }
 
-// Syncs, growth and reads run beside the appender, but never two syncs at once.
+// Syncs, growth and reads run concurrently with the appender, but never two syncs at once.
 func TestConcurrency(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()

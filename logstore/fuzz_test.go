@@ -190,8 +190,7 @@ func (h *hostile) seal(file []byte) {
 	}
 }
 
-// open does with a file everything that a caller does without looking into the pages. It must neither panic nor
-// hang.
+// open makes all calls on a file that a caller can make without reading pages. They must neither panic nor hang.
 func (h *hostile) open(t *testing.T, file []byte) (accepted int) {
 	mem := vfs.NewMem(4 << 20)
 	defer mem.Release()

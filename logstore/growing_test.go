@@ -36,14 +36,14 @@ func TestGrowingChecksum(t *testing.T) {
 	require.NotEqual(t, sum, pageCRC(4, 6, p))
 	require.NotEqual(t, sum, pageCRC(5, 7, p))
 
-	// The page grows as if it had been made at once.
+	// After the change, the page must equal one that was made at once.
 	copy(p[43:], "de")
 	crc, word := growingEnd(crc32.Update(growingSum(5, 6, p[:43]), castagnoli, []byte("de")), 45, 5)
 	putWord(p, word)
 	require.Equal(t, newGrowing(5, 6, "abcde"), p)
 	require.Equal(t, crc, pageCRC(5, 6, p))
 
-	for at := range PageSize { // what is covered, and what is not
+	for at := range PageSize { // which bytes are covered by the checksum
 		q := bytes.Clone(p)
 		q[at] ^= 1 << (at % 8)
 		counts := at >= 4 && at < 45
@@ -59,7 +59,7 @@ func TestGrowingChecksum(t *testing.T) {
 		q := bytes.Clone(p)
 		q[5] = byte(flags)
 		if flags&flagGrows != 0 && uint8(flags) != growingFlags {
-			for range 2 { // also when it is resealed
+			for range 2 { // unchanged also if sealed a second time
 				require.NotEqual(t, getMux(q).crc, pageCRC(5, 6, q), "flags %#x", flags)
 				putCRC(q, pageCRC(5, 6, q))
 			}
@@ -74,8 +74,8 @@ func TestGrowingChecksum(t *testing.T) {
 	require.Equal(t, p, q)
 }
 
-// TestGrowingPageKilled: after a kill before any store, or in the middle of one, every commit that had returned
-// is recovered, and what recovery makes of the page stays.
+// TestGrowingPageKilled: after a kill before a store, or in the middle of one, every commit that had returned is
+// recovered, and the page that recovery makes of the remains is kept.
 func TestGrowingPageKilled(t *testing.T) {
 	inTurn(t)
 	for cut := int64(0); cut <= 9; cut++ {
@@ -85,12 +85,12 @@ func TestGrowingPageKilled(t *testing.T) {
 			var dead *vfs.Mem
 			ops := 0
 			x.mem.OnOp(func(op vfs.Op) error {
-				if dead == nil && ops > stop { // the previous operation was the last one of the process
+				if dead == nil && ops > stop { // the process died during the previous operation
 					dead = x.mem.Clone()
 				}
 				if ops++; dead == nil && ops > stop {
 					switch {
-					case op.Kind != vfs.OpStore: // the system takes the whole page or nothing
+					case op.Kind != vfs.OpStore: // the system gets the whole page or nothing
 						return syscall.EINTR
 					case op.Len == 8 && op.Off%PageSize == growingAt: // one store
 						return syscall.EINTR
@@ -112,7 +112,7 @@ func TestGrowingPageKilled(t *testing.T) {
 			if ops <= stop {
 				break
 			}
-			if dead == nil { // in the last operation
+			if dead == nil { // the process dies in the last operation
 				dead = x.mem.Clone()
 			}
 			x.become(dead)
@@ -128,8 +128,8 @@ func TestGrowingPageKilled(t *testing.T) {
 	}
 }
 
-// TestGrowingPageTorn: whichever mixture of the page's states a device has kept, recovery finds one of these
-// states or none.
+// TestGrowingPageTorn: a device may have kept any mixture of the page's states. Recovery finds one of these states or
+// none.
 func TestGrowingPageTorn(t *testing.T) {
 	inTurn(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -149,7 +149,7 @@ func TestGrowingPageTorn(t *testing.T) {
 		p := make([]byte, PageSize)
 		for at := 0; at < PageSize; at += piece {
 			s := states[min(from+rng.IntN(3), len(states)-1)]
-			if rng.IntN(20) == 0 { // an earlier life, or a copy cut off
+			if rng.IntN(20) == 0 { // an earlier life of the page, or a truncated copy
 				s = states[rng.IntN(len(states))]
 			}
 			copy(p[at:at+piece], s[at:])
@@ -222,8 +222,8 @@ func TestGrowingPageIsStored(t *testing.T) {
 	require.EqualValues(t, s.last.at*PageSize, fi.Size())
 }
 
-// TestGrowingPagesAreStated: an older file gets growing pages only after a superblock says so. The same holds
-// for even leaves, and for values that stay in the log.
+// TestGrowingPagesAreStated: an older file gets growing pages only after a superblock has the feature flag for them.
+// The same holds for even leaves, and for values that stay in the log.
 func TestGrowingPagesAreStated(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()

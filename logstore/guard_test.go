@@ -53,7 +53,7 @@ func (f *guardFile) check(p []byte, off int64) error {
 	return nil
 }
 
-// write is check for a write: it must be in allocated space, except the first page of a file that is being
+// write is the check for a write: it must be in allocated space, except for the first page of a file that is being
 // created.
 func (f *guardFile) write(p []byte, off int64) error {
 	if f.fs.reserved != nil && off >= 3*PageSize && !f.fs.reserved(off, int64(len(p))) {
@@ -150,8 +150,8 @@ func changesLineage(before, after []byte) bool {
 	return err == nil && was == is && isZero(after[superblockSize:])
 }
 
-// invalidated is what recovery may make of a page of an interrupted group, or of the header of a segment that such a
-// group opened. predecessor is the salt that the header names.
+// invalidated is what recovery may write over a page of an interrupted group, or over the header of a segment that
+// such a group has entered. predecessor is the salt that the header names.
 func invalidated(before []byte, isHeader bool, predecessor uint64) []byte {
 	after := make([]byte, PageSize)
 	if !isHeader {
@@ -192,9 +192,8 @@ func (d *toy) mayInvalidate(a Addr, predecessor, group uint64) error {
 	return nil
 }
 
-// mayChange returns an error unless the page at a may get other bytes. Neither the page nor, if it is a header,
-// its segment may have anything that is live, that a reader looks at, or that a recovery from either superblock
-// would read.
+// mayChange returns an error unless the page at a may be changed. Neither the page nor, if it is a header, its segment
+// may contain anything that is live, that a reader uses, or that a recovery from either superblock would read.
 func (d *toy) mayChange(a Addr, before, after []byte) error {
 	s := d.s
 	if d.log.mayRewrite(a, before, after) {

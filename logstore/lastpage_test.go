@@ -26,7 +26,7 @@ func (x *script) share(records string) (group uint64, extended bool) {
 	return x.begun(records), false
 }
 
-// begun appends records in a new group that is kept open.
+// begun appends records in a new group and keeps the group open.
 func (x *script) begun(records string) uint64 {
 	x.t.Helper()
 	require.NoError(x.t, x.s.Reserve(1, true))
@@ -69,7 +69,7 @@ func TestLastPageIsShared(t *testing.T) {
 		require.Equal(t, first, group)
 	}
 	require.Equal(t, before, x.s.Counters().Pages)
-	x.append(2) // is chained to the longer group
+	x.append(2) // continues the chain of the longer group
 	second, extended := x.share("e")
 	require.False(t, extended)
 	require.Equal(t, first+2, second)
@@ -129,8 +129,8 @@ func TestLastPageStays(t *testing.T) {
 	})
 }
 
-// TestLastPagePowerCut: a power cut leaves an unsynced page as it was at some time, or as a mixture, which does
-// not count. What follows the page does not count without it.
+// TestLastPagePowerCut: a power cut leaves an unsynced page in one of its earlier states, or as a mixture, which does
+// not count. Pages after it do not count without it.
 func TestLastPagePowerCut(t *testing.T) {
 	inTurn(t)
 	whole := map[string]bool{"a": true, "ab": true, "ab" + string(bytes.Repeat([]byte("c"), 3000)): true}
@@ -270,7 +270,7 @@ func TestLastPageSyncAfterFailure(t *testing.T) {
 	writes := 0
 	x.mem.OnOp(func(op vfs.Op) error {
 		switch op.Kind {
-		case vfs.OpStore: // so that it is written
+		case vfs.OpStore: // fails, so that the page is written instead
 			return syscall.EIO
 		case vfs.OpWrite:
 		default:

@@ -33,7 +33,7 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	require.Equal(t, "the second value", string(v), "before it is written")
 	_, err = g.Commit(2)
 	require.NoError(t, err)
-	for range 2 { // before a sync, and after it
+	for range 2 { // before a sync and after it
 		v, err = s.Logged(second, head, 16)
 		require.NoError(t, err)
 		require.Equal(t, "the second value", string(v))
@@ -67,7 +67,7 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	require.NoError(t, s.Sync())
 	require.Equal(t, first.Addr()+1, next.Addr())
 	require.NoError(t, s.UseLogged(s.NewUsedPages(), next, head, 1000))
-	beyond := next - 1<<18 + PageSize<<4 // the same bytes, as a place of the page before, which does not take two pages
+	beyond := next - 1<<18 + PageSize<<4 // the same bytes, named as a place of the page before, which is not two pages long
 	require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), beyond, head, 1000), ErrCorrupt, "a value behind the pages of its own")
 }
 

@@ -154,7 +154,7 @@ func (m *model) open() (*toy, error) {
 	m.mem.OnOp(m.hook)
 	var d *toy
 	mem, log := m.mem, m.log
-	type last struct{ predecessor, group uint64 } // of a header; that had written the page last
+	type last struct{ predecessor, group uint64 } // predecessor that a header names; group that wrote the page last
 	invalid := map[Addr]last{}
 	fs := &guardFS{FS: mem, change: func(a Addr, before, after []byte) error {
 		switch {

@@ -13,9 +13,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The log had entered the successor and that reached the disk, but the last page in this segment did not. If
-// the log continued here and the same commit came again, byte for byte, the pages in the successor would follow
-// it.
+// The log had entered the successor, and that page reached the disk, but the last page of the segment before did not.
+// If the log continued in that segment and the same commit were written again with the same bytes, the old page in the
+// successor would follow it.
 func TestCutOffSuccessorDoesNotJoin(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(7)
@@ -56,7 +56,7 @@ func TestHoleBeforeTheCheckpoint(t *testing.T) {
 	}
 }
 
-// Nothing is written into new space, or refers to it, before that space is synced.
+// No page is written into new space, and nothing refers to new space, before the space is synced.
 func TestGrowthIsSyncedFirst(t *testing.T) {
 	x := newScript(t)
 	var growths int
@@ -149,8 +149,8 @@ func (f *oneSyncFile) Datasync() error {
 	return f.File.Datasync()
 }
 
-// The log may enter segments after the space map was copied and before the checkpoint's own groups; the scan
-// may start in one of them.
+// The log may enter segments after the space map was copied and before the groups of the checkpoint. The scan may
+// start in such a segment.
 func TestScanStartBehindTheSpaceMap(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(8)

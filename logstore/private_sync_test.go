@@ -12,8 +12,8 @@ import (
 )
 
 // TestPrivateIsSyncedBeforeItIsRead: a transaction may read what it has written into private segments before it
-// commits. It then holds slices of the mapping, so these pages are synced first. If that sync fails, the read
-// is an error, and nothing of the segment's earlier life is shown.
+// commits. It gets slices of the mapping, so the pages are synced first. If that sync fails, the read is an error, and
+// no data of an earlier life of the segment is returned.
 func TestPrivateIsSyncedBeforeItIsRead(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		x := newScript(t)
@@ -76,9 +76,9 @@ func TestListedSegmentIsNotCleaned(t *testing.T) {
 	require.False(t, victim())
 }
 
-// TestOnlyVerifiedPagesAreNodes: a damaged file may have a node's place in a large value whose bytes begin like a
-// node. That page fails verification, and so does not become one of the pages that only the death of a node frees:
-// it would outlive the value.
+// TestOnlyVerifiedPagesAreNodes: in a damaged file a parent may refer to a page of a large value that begins like a
+// node. That page fails verification. It must not be counted as a node, because such pages become dead only with their
+// node, and so it would outlive the value.
 func TestOnlyVerifiedPagesAreNodes(t *testing.T) {
 	x := newScript(t)
 	require.NoError(t, x.s.Close())

@@ -12,9 +12,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A file grew into its holes after its last checkpoint, and the process died. Then the device became full, and
-// the file system refuses to allocate ranges that the file already has. The store still finds the space that
-// the file has, and no more.
+// A file had grown into its holes after its last checkpoint when the process died. Then the device became full, and
+// the file system refuses to allocate even ranges that the file already has. The store still finds the space that the
+// file has, and no more.
 func TestRefusedAllocation(t *testing.T) {
 	x := newScript(t)
 	x.hollow()
@@ -64,7 +64,7 @@ func TestRefusedAllocation(t *testing.T) {
 	}
 }
 
-// silentFS does not tell how much space a device has left, like most systems.
+// silentFS does not report how much space a device has left, like most systems.
 type silentFS struct{ vfs.FS }
 
 type silentFile struct{ vfs.File }
@@ -79,7 +79,7 @@ func (fs silentFS) Open(path string, flag int, mode os.FileMode) (vfs.File, erro
 
 func (silentFile) Free() (int64, error) { return 0, errors.ErrUnsupported }
 
-// If it is not known what the device has left, a file that is opened does not count as one that cannot grow.
+// If it is not known how much space the device has left, an opened file does not count as one that cannot grow.
 func TestRoomIsNotKnown(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()

@@ -227,8 +227,7 @@ func TestCheckpointMovesTheScanStart(t *testing.T) {
 	require.Empty(t, x.rec.Groups, "nothing to scan after a clean close")
 }
 
-// A group of which only the first page reached the disk is cut off; another group takes its place and its
-// number.
+// A group of which only the first page reached the disk is cut off. Another group takes its place and its number.
 func TestTornGroupDoesNotHideWhatFollows(t *testing.T) {
 	x := newScript(t)
 	x.sync()
@@ -296,14 +295,14 @@ func TestCutOffGroupIsNotMadeWholeByLaterSectors(t *testing.T) {
 	require.Equal(t, before, x.s.LastGroup())
 }
 
-// A segment of the chain whose only group was cut off holds nothing but its header. It is needed as long as the
-// scan passes it.
+// A segment of the chain whose only group was cut off contains only its header. It is needed as long as the scan
+// passes through it.
 func TestEmptyLinkIsNotReused(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(8)
 	x.checkpointFromEmpty()
 	link := x.s.tail.header.successor
-	for range 2 { // a header, and then another, without a whole group after it
+	for range 2 { // one header and then another, without a whole group between them
 		x.append(1)
 		a := x.end() - 1
 		x.crash(vfs.KeepAll)
@@ -351,7 +350,7 @@ func TestSuperblockFallback(t *testing.T) {
 	x.poke(1, 200)
 	_, _, err := Open(x.mem, toyPath, x.opts)
 	require.ErrorIs(t, err, ErrCorrupt)
-	x.file(x.mem, func(f vfs.File) { // as if neither had been written: the log in segment 0 knows better
+	x.file(x.mem, func(f vfs.File) { // as if neither superblock had been written; only the log in segment 0 is newer
 		f.WriteAt(make([]byte, 2*PageSize), 0)
 	})
 	_, _, err = Open(x.mem, toyPath, x.opts)
@@ -387,7 +386,7 @@ func TestHole(t *testing.T) {
 			no := x.append(1)
 			at[no] = x.end() - 1
 			if i == 5 || i == 9 {
-				x.sync() // the groups after say so
+				x.sync() // later groups then say that these are durable
 			}
 		}
 		x.crash(vfs.KeepAll)
@@ -401,7 +400,7 @@ func TestHole(t *testing.T) {
 		t.Run(fmt.Sprint("group ", i), func(t *testing.T) {
 			x, _ := build(t)
 			x.poke(at[first+i], 300)
-			if i < 10 { // vouched for by groups 6 to 11
+			if i < 10 { // groups 6 to 11 say that these are durable
 				_, _, err := Open(x.mem, toyPath, x.opts)
 				require.ErrorIs(t, err, ErrCorrupt)
 				var page *PageError
@@ -427,7 +426,7 @@ func TestDigestBindsGroupsTogether(t *testing.T) {
 			first = append(first, x.s.firstPage(x.s.tail.header.segment)+x.s.tail.page-1)
 		}
 		changed := slices.IndexFunc(first, func(a Addr) bool { return a%8 == 4 })
-		if last { // of its segment: the next header has the digest
+		if last { // the last page of its segment: the next header has the digest
 			changed = slices.IndexFunc(first, func(a Addr) bool { return a%8 == 7 })
 		}
 		x.s.Close()
@@ -468,7 +467,7 @@ func TestDamagedHeaderHasACopy(t *testing.T) {
 
 func (x *script) headerOf(n uint32) Addr { return uint64(n)*8 + headerPage(n) }
 
-// Groups that only the system's cache had after a kill are durable once recovery has shown them, and so is
+// After a kill some groups are only in the system's cache. Once recovery has shown them, they are durable, and so is
 // everything that leads to them.
 func TestKillThenPowerCut(t *testing.T) {
 	x := newScript(t)

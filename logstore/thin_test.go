@@ -13,8 +13,8 @@ import (
 // reader began.
 const heldFrom, heldTo = 3, 11
 
-// hold fills the log until its tail is after the held segments. In each of these, one page died before the
-// reader at 30 began, and one after.
+// hold fills the log until its tail is past the held segments. In each of these, one page died before the reader at 30
+// began, and one afterwards.
 func (x *script) hold() { x.holdThese(heldFrom, heldTo) }
 
 func (x *script) holdThese(from, to uint32) {
@@ -50,8 +50,9 @@ func (x *script) blocks() int64 {
 	return n
 }
 
-// TestThin: of segments that only readers keep, the file keeps the pages that the readers see, once two
-// checkpoints say so. When the readers have ended, the segments come back by growth, which fills the holes.
+// TestThin: in segments that only readers keep, the file keeps the pages that the readers see. The others lose their
+// space once two checkpoints have recorded that. When the readers have ended, the segments return by growth, which
+// fills the holes.
 func TestThin(t *testing.T) {
 	const segments = heldTo - heldFrom
 	x := newScript(t)
@@ -92,8 +93,8 @@ func TestThin(t *testing.T) {
 	require.Equal(t, x.blocks(), x.s.SpaceStats().FileBytes)
 }
 
-// TestThinLeavesPlaces: an image in which a node in memory has cells keeps its space, although no reader
-// reaches that page by its name. Changes since the segment was chosen count too.
+// TestThinLeavesPlaces: an image keeps its space while a node in memory has cells in it, even if no reader finds that
+// page by its name. This includes nodes that were changed after the segment was chosen.
 func TestThinLeavesPlaces(t *testing.T) {
 	x := newScript(t)
 	x.hold()
@@ -102,7 +103,7 @@ func TestThinLeavesPlaces(t *testing.T) {
 	x.s.HoldPlace(place)
 	x.s.Thin()
 	again := x.s.firstPage(heldFrom+1) + 2
-	x.s.AddName(again) // the name is not wanted by readers alone
+	x.s.AddName(again) // the name is needed not only by readers
 	x.checkpointFrom()
 	x.checkpointFrom()
 	x.giveBack()
@@ -116,8 +117,8 @@ func TestThinLeavesPlaces(t *testing.T) {
 	x.s.DropName(place)
 }
 
-// TestThinCrash: a power cut or a kill at any operation while segments are thinned, read, left by their
-// readers, and filled again. The log is found, and nothing is written into space that may be missing.
+// TestThinCrash: a power cut or a kill at any operation while segments are thinned, read, released by their readers,
+// and filled again. The log is found, and nothing is written into space that may be missing.
 func TestThinCrash(t *testing.T) {
 	inTurn(t)
 	sure := func(x *script) {
@@ -267,8 +268,8 @@ func TestThinFaults(t *testing.T) {
 	}
 }
 
-// TestThinKnowsDeaths: a page that dies at a number that the watermark has already passed is counted as seen,
-// although no snapshots were reported since; also if the segment was chosen before.
+// TestThinKnowsDeaths: a page that dies at a number which the watermark has already passed counts as seen, although no
+// snapshots were reported since then, also if the segment was chosen before.
 func TestThinKnowsDeaths(t *testing.T) {
 	for _, chosen := range []bool{false, true} {
 		x := newScript(t)
@@ -292,8 +293,8 @@ func TestThinKnowsDeaths(t *testing.T) {
 	}
 }
 
-// TestThinnedPagesAreRead: nothing is remembered of a page that has lost its space, so a damaged reference to
-// it finds no page there. Pages that readers see stay as they are.
+// TestThinnedPagesAreRead: a page that has lost its space no longer counts as verified, so that a damaged reference to
+// it finds no page there. Pages that readers see are unchanged.
 func TestThinnedPagesAreRead(t *testing.T) {
 	x := newScript(t)
 	x.hold()
@@ -324,8 +325,8 @@ func TestThinnedPagesAreRead(t *testing.T) {
 	require.True(t, x.s.Overridden(gone), "a name that readers want is in the table")
 }
 
-// TestThinWithoutHoles: if the file system cannot make holes, each segment keeps its space and counts as having
-// it.
+// TestThinWithoutHoles: if the file system cannot make holes, each segment keeps all its space and is counted with all
+// of it.
 func TestThinWithoutHoles(t *testing.T) {
 	x := newScript(t)
 	x.hold()

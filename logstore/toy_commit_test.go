@@ -65,7 +65,7 @@ func (d *toy) prepare(slot int, version uint64) (*Private, error) {
 	return p, nil
 }
 
-// commit changes some slots: as a page group if that is legal and wanted, otherwise as a record group.
+// commit changes some slots: as a page group if that is legal and chosen at random, otherwise as a record group.
 func (d *toy) commit() (err error) {
 	version := d.seq + 1
 	r := d.r
@@ -162,7 +162,7 @@ func (d *toy) commit() (err error) {
 	return nil
 }
 
-// logRecords writes the records of a commit: into the last page if it may share one and there is room.
+// logRecords writes the records of a commit: into the last page if share is set and there is room.
 func (d *toy) logRecords(g *Group, records []byte, share bool) (uint64, error) {
 	if share {
 		if no, ok, err := d.s.Extend(records, 1); ok || err != nil {
@@ -230,7 +230,7 @@ func toyRecords(slots []int, values []toyValue) []byte {
 	return b
 }
 
-// tick begins the next moment at which readers may see something new.
+// tick advances the clock of installations.
 func (d *toy) tick() uint64 {
 	d.clock++
 	return d.clock

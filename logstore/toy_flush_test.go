@@ -19,7 +19,7 @@ func (d *toy) startFlush() error {
 			f.work = append(f.work, slot)
 		}
 	}
-	for _, v := range d.values { // in order of slots, for a run that replays
+	for _, v := range d.values { // in order of slots, so that a run can be repeated
 		if v.run != 0 && d.moves[v.run] {
 			f.moves = append(f.moves, v.run)
 		}

@@ -190,7 +190,7 @@ func (d *toy) redoFlush(g *ScannedGroup, tableBase uint64, placed []toyPlaced, p
 		return fmt.Errorf("%w: end of a flush", errToy)
 	}
 	base, baseSeq, first := w.next(), w.next(), w.next()
-	if base <= tableBase { // the table already includes the flush; the space of what died then may be cut off by now
+	if base <= tableBase { // the table already includes the flush, and the space of pages that died then may have been given back
 		return nil
 	}
 	d.install(append(parts[first], placed...), 0)

@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// giveBack gives back all space that can be given back, and returns how many calls gave some.
+// giveBack gives back all space that can be given back, and returns how many calls gave back any.
 func (x *script) giveBack() (n int) {
 	x.t.Helper()
 	for {
@@ -70,7 +70,7 @@ func TestTrim(t *testing.T) {
 	require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
 	require.Less(t, x.s.End(), uint64(tail+6)*8, "the end was cut off")
 
-	for range 3 { // what is absent stays so, and comes back by growth only
+	for range 3 { // what was given back stays so, and returns only by growth
 		x.s.Close()
 		x.open()
 		require.Equal(t, []uint64{kept}, x.groups())
@@ -83,8 +83,7 @@ func TestTrim(t *testing.T) {
 	require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
 }
 
-// Space that was given back does not count any more: neither for what is held back, nor for the steps in which
-// the file grows.
+// Space that was given back no longer counts, neither for the reserves nor for the steps in which the file grows.
 func TestHolesDoNotCount(t *testing.T) {
 	x := newScript(t)
 	for x.s.tail.header.segment < 400 {
@@ -109,7 +108,8 @@ func TestHolesDoNotCount(t *testing.T) {
 	require.LessOrEqual(t, x.space(), few+few/8+1)
 }
 
-// Condemned segments have their space until it is given back: growth takes them back as they are.
+// Condemned segments keep their space until it is given back. Growth makes such a segment usable again without an
+// allocation.
 func TestCondemnedSegmentsAreSpared(t *testing.T) {
 	x := newScript(t)
 	x.spread()
@@ -230,8 +230,8 @@ func TestTrimFaults(t *testing.T) {
 	}
 }
 
-// A process that reads the file beside its writer takes what a header leads to for pages, so the header is
-// zeroed first.
+// A process that reads the file beside its writer accepts what a header leads to as pages. Therefore the header is
+// zeroed before the segment is punched.
 func TestHeaderIsZeroedBeforeItIsPunched(t *testing.T) {
 	x := newScript(t)
 	x.spread()
@@ -265,9 +265,9 @@ func TestHeaderIsZeroedBeforeItIsPunched(t *testing.T) {
 	require.Positive(t, punched)
 }
 
-// When a crash comes, a segment that was given back may be the tail's successor again, while the newest
-// checkpoint knows it as absent. Its space was there before a header named it. So recovery finds it; otherwise
-// the log could enter no other segment, in a file that may not grow, however much of the file is free.
+// When a crash comes, a segment that was given back may already be the successor of the tail again, while the newest
+// checkpoint records it as absent. Its space was allocated before a header named it, so recovery finds it. Otherwise,
+// in a file that may not grow, the log could enter no other segment, however much of the file is free.
 func TestSuccessorThatWasGivenBack(t *testing.T) {
 	x := newScript(t)
 	x.hollow()
@@ -276,7 +276,7 @@ func TestSuccessorThatWasGivenBack(t *testing.T) {
 		hole[uint32(n)] = g.State == Absent
 	}
 	for !hole[x.s.tail.header.successor] || x.s.tail.page < 8 {
-		require.NoError(t, x.s.Reserve(1, false)) // others stay free
+		require.NoError(t, x.s.Reserve(1, false)) // the other segments stay free
 		x.s.Release(1)
 		x.append(1)
 	}

@@ -8,8 +8,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestZeroAhead: when the log has entered a segment, the next segments are filled with zeros, and the file
-// grows for that if it has none to spare. Later commits then write into space that was written before.
+// TestZeroAhead: when the log has entered a segment, the next segments are filled with zeros; if no segment is free,
+// the file grows first. Later commits then write into space that was written before.
 func TestZeroAhead(t *testing.T) {
 	x := newScript(t)
 	x.s.Rebase(x.append(1))
@@ -83,8 +83,8 @@ func TestZerosBehindSmallGroups(t *testing.T) {
 	}
 }
 
-// TestGrowAhead: as long as there is a segment to spare, no commit waits for growth, and growing ahead provides
-// such a segment again. A file with a limit does not grow ahead.
+// TestGrowAhead: while there is a free segment, no commit waits for growth, and growing ahead provides such a segment
+// again. A file with a limit does not grow ahead.
 func TestGrowAhead(t *testing.T) {
 	x := newScript(t)
 	for x.s.End() < growsFrom*uint64(x.s.segmentPages) {

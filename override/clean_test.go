@@ -19,8 +19,8 @@ func (s *script) cleanAt(a logstore.Addr) (moved bool) {
 	return moved
 }
 
-// The goroutine that lists the live pages of a segment need not hold the token until it cleans them: a page
-// that has died meanwhile is left alone.
+// The goroutine that lists the live pages of a segment need not hold the token until it cleans them: a page that has
+// died meanwhile is not moved.
 func TestCleanLeavesTheDead(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -36,7 +36,7 @@ func TestCleanLeavesTheDead(t *testing.T) {
 	s.must(s.settle())
 }
 
-// The name in a page's mux area leads to the page until its parent is folded; from then on its address does.
+// The name in a page's mux area leads to the page until its parent is folded. After that its address does.
 func TestCleanFindsTheName(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)

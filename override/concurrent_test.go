@@ -25,7 +25,7 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 }
 
-// A checkpoint's table that is encoded while commits bear names is the table as of the freeze.
+// The table of a checkpoint is encoded while commits add names. It is the table as of the freeze.
 func TestEncodeTableBesideCommits(t *testing.T) {
 	s := newHighScript(t)
 	s.flushAll()
@@ -39,7 +39,7 @@ func TestEncodeTableBesideCommits(t *testing.T) {
 		beside.Wait()
 		s.p.Thaw()
 		for _, b := range [][]byte{want, got} {
-			clear(b[8:16]) // the counter may have moved on
+			clear(b[8:16]) // the counter may have advanced
 		}
 		require.Equal(t, want[:tableFixed], got[:tableFixed])
 		require.ElementsMatch(t, slices.Collect(slices.Chunk(want[tableFixed:], tableEntry)), slices.Collect(slices.Chunk(got[tableFixed:], tableEntry)))
@@ -76,7 +76,7 @@ func (m *model) withReaders(readers, rounds int) error {
 	return err
 }
 
-// readUntil reads the whole tree at a snapshot, then some records again, and begins again until it is stopped.
+// readUntil reads the whole tree at a snapshot, then some records again, and repeats this until it is stopped.
 func (m *model) readUntil(done *atomic.Bool, d *reading, r *rand.Rand) error {
 	for !done.Load() {
 		slot := m.registry.Acquire(m.view)
@@ -103,7 +103,8 @@ func (m *model) rounds(n int) error {
 		if err := m.commit(); err != nil {
 			return err
 		}
-		// Only flushes release the token in the middle: a commit may run beside their steps that need no token.
+		// Only flushes release the token in the middle: a commit may run during those steps of a flush that need no
+		// token.
 		apart := func() {}
 		switch {
 		case m.flush != nil && !m.flush.encoded && !m.flush.written:

@@ -27,7 +27,7 @@ func TestEarlyLeavesEarlierSeqs(t *testing.T) {
 	f.Abandon()
 }
 
-// An early flush that is recalled leaves no trace: its pages are in memory and dirty again.
+// An early flush that is recalled has no effect: its pages are in memory and dirty again.
 func TestRecall(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)

@@ -48,8 +48,8 @@ func TestFlushCutOff(t *testing.T) {
 	s.must(s.settle())
 }
 
-// The image that an installation replaces is kept while a reader at the newest Seq may have a node with cells
-// in it.
+// The image that an installation replaces is kept while a reader at the newest Seq may have a node whose cells are in
+// it.
 func TestReaderKeepsBorrowedImage(t *testing.T) {
 	for name, is := range map[string]struct{ newer, renamed bool }{
 		"the version written": {}, "a newer one": {newer: true},
@@ -107,8 +107,8 @@ func TestReaderKeepsRemovedPage(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A version made after the base may have cells in the image that the flush replaces. It gets those of the new
-// image, so the old place is reused before the next flush.
+// A version made after the base may have cells in the image that the flush replaces. The version is changed to use the
+// cells of the new image, so that the old place can be reused before the next flush.
 func TestNewerVersionLeavesTheOldImage(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -120,7 +120,7 @@ func TestNewerVersionLeavesTheOldImage(t *testing.T) {
 	require.True(t, s.borrows(1))
 	require.True(t, s.reuse(place, 60, s.checkpoint))
 	n := int64(place) / int64(s.s.SegmentPages())
-	for range 60 { // until the segment is not only free, but entered
+	for range 60 { // until the segment is not only free but entered again
 		if s.segments[n] {
 			break
 		}
@@ -133,8 +133,8 @@ func TestNewerVersionLeavesTheOldImage(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A value dropped before the base dies with that flush, one dropped later with the next flush, and none dies by
-// redo.
+// A value that was dropped before the base of a flush dies with that flush, one that was dropped later with the next
+// flush, and none dies by redo.
 func TestDeathsOfValues(t *testing.T) {
 	s := newScript(t, true)
 	live := func() int64 { return s.s.SpaceStats().LiveBytes / logstore.PageSize }
@@ -187,7 +187,7 @@ func TestDropDamagedValue(t *testing.T) {
 	}))
 	require.Len(t, refs, 2)
 	live := s.s.SpaceStats().LiveBytes
-	s.crash(vfs.KeepAll) // forget what was verified
+	s.crash(vfs.KeepAll) // so that no page counts as verified
 	for _, ref := range refs {
 		s.must(s.damage(int64(ref.ID)))
 	}

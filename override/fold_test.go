@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// names returns the number of table entries that lead from a name to a page, without that of the root.
+// names returns the number of names in the table, without that of the root.
 func (s *script) names() (n int) {
 	s.p.table.all(func(l *link) {
 		if e := l.entry; e.disk != 0 && e.id != Root {
@@ -38,7 +38,7 @@ func TestFold(t *testing.T) {
 	require.Equal(t, names, s.names(), "no flush has listed them")
 	s.must(s.recheck(old))
 
-	s.put(40) // by its new name
+	s.put(40) // found by its new name
 	s.must(s.verifyNewest())
 	s.must(s.recheck(old))
 	s.flushAll()
@@ -55,7 +55,7 @@ func TestFold(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A name that is an address keeps its segment until it is folded away.
+// A name that is an address keeps its segment from reuse until the parent is folded.
 func TestNameKeepsItsSegment(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -81,8 +81,8 @@ func TestNameKeepsItsSegment(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A name that is an address does not keep its segment for ever if the page is dirty at every fold of its
-// parent: the fold renames the page.
+// A name that is an address does not keep its segment from reuse for ever even if the page is dirty at every fold of
+// its parent: the fold renames the page.
 func TestFoldRenames(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -119,8 +119,8 @@ func TestFoldRenames(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A reader from before a fold uses the name that the fold took from a dirty page, and keeps that name in the
-// table.
+// A fold takes a name away from a dirty page. A reader from before the fold still uses that name, which keeps it in
+// the table.
 func TestFoldRenamesBesideReader(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -140,8 +140,8 @@ func TestFoldRenamesBesideReader(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A page that is renamed while a flush writes it has no cells in the image that this flush replaces; the next
-// flush writes the new name.
+// A page is renamed while a flush writes it. Its version in memory then has no cells in the image that this flush
+// replaces, and the next flush writes the new name.
 func TestFoldRenamesDuringFlush(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -180,7 +180,7 @@ func TestFoldDuringFlush(t *testing.T) {
 	}
 }
 
-// A planned node that was merged or folded away since is left alone.
+// A node that was planned for a fold, and has since been merged or renamed, is skipped.
 func TestFoldOfAGoneNode(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -188,7 +188,7 @@ func TestFoldOfAGoneNode(t *testing.T) {
 	leaf := s.leafOf(40)
 	s.foldAll()
 	require.NoError(t, s.batch(func(b *Batch) error {
-		for _, id := range []btree.PageID{leaf, s.leafOf(41)} { // a name folded away, and a leaf
+		for _, id := range []btree.PageID{leaf, s.leafOf(41)} { // a name that is no longer used, and a leaf
 			n, err := b.Fold(id)
 			require.Zero(t, n)
 			require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestTouch(t *testing.T) {
 	}))
 	require.Zero(t, s.p.MemoryBytes())
 	require.True(t, s.s.IsLive(place))
-	s.put(40) // beside cells of the image
+	s.put(40) // next to cells of the image
 	s.flushAll()
 	require.False(t, s.s.IsLive(place))
 	s.must(s.recheck(r))
@@ -259,7 +259,7 @@ func TestFoldPlanOfADamagedTree(t *testing.T) {
 	}
 }
 
-// Dirty pages may be left behind, so after an incremental flush only clean pages get their addresses for names.
+// After an incremental flush, which may leave dirty pages behind, only clean pages get their addresses as names.
 func TestFoldClean(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -289,8 +289,8 @@ func TestFoldClean(t *testing.T) {
 	s.must(s.settle())
 }
 
-// The pages that a part writes are renamed. Pages below the same parent before and after the part keep their
-// names until their own part, also if the part wraps around the end of the tree.
+// The pages that a part writes are renamed. Pages of the same parent that lie before and after the part keep their
+// names until they are in a part themselves, also if the part wraps around the end of the tree.
 func TestRenameOfAPart(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -299,7 +299,7 @@ func TestRenameOfAPart(t *testing.T) {
 	var from []byte
 	round := false
 	for !round {
-		for range 2 { // all have addresses for names
+		for range 2 { // all have addresses as names
 			s.foldAll()
 			s.flushAll()
 		}

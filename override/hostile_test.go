@@ -50,7 +50,7 @@ func TestFoldTwins(t *testing.T) {
 	}
 }
 
-// TestSharedInnerNodes: no plan goes below the same inner node twice.
+// TestSharedInnerNodes: no plan visits the same inner node twice.
 func TestSharedInnerNodes(t *testing.T) {
 	s := newHighScript(t)
 	s.twin(Root)
@@ -68,9 +68,9 @@ func TestSharedInnerNodes(t *testing.T) {
 	require.ErrorIs(t, err, logstore.ErrCorrupt)
 }
 
-// TestTwoParents: after a change by way of one parent has renamed a leaf, a change by way of another parent
-// that has the leaf's old name neither changes nor moves it. The leaf's place is dead by then, and dirty
-// versions may have cells in the image there.
+// TestTwoParents: a damaged tree has a leaf with two parents. A change through one parent renames the leaf. A later
+// change through the other parent, which has the old name of the leaf, neither changes nor moves it, because the old
+// place is dead by then and dirty versions may have cells in the image there.
 func TestTwoParents(t *testing.T) {
 	for name, change := range map[string]func(s *script, b *Batch, old logstore.PageID) error{
 		"touched": func(_ *script, b *Batch, old logstore.PageID) error {

@@ -10,8 +10,8 @@ import (
 	"flashdbm/lockfree"
 )
 
-// TestFreedUnderAReader: what a reader who is registered at that moment may see is not freed, whatever an older look
-// at the registry says.
+// TestFreedUnderAReader: a version that a registered reader may see is not freed, even if an older copy of the
+// registry lacks the reader.
 func TestFreedUnderAReader(t *testing.T) {
 	l := limbo{registry: &lockfree.Registry{}, pins: []uint64{7}}
 	reader := l.registry.Acquire(unmoved(4))

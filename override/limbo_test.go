@@ -9,7 +9,7 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// A long reader costs the versions that it can see, not all that are made while it stays.
+// A long reader keeps only the versions that it can see in memory, not all that are made while it is open.
 func TestHeldReaderCost(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)
@@ -52,8 +52,8 @@ func TestShortReadersBesideAHeldOne(t *testing.T) {
 	s.must(s.settle())
 }
 
-// What short readers have held is freed soon also beside a reader that holds many versions. When passes came only at
-// twice the size, as much again was kept for readers that had gone.
+// Versions that short readers have kept are freed soon also while another reader keeps many. If they were freed only
+// when the kept versions have doubled, as many again would be kept for readers that have ended.
 func TestShortReadersBesideAReaderOfMuch(t *testing.T) {
 	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 1000 }}
 	for i := range 400 { // more than a hundred leaves
@@ -71,7 +71,7 @@ func TestShortReadersBesideAReaderOfMuch(t *testing.T) {
 		r := s.reader()
 		s.put(all...)
 		s.must(s.reclaim())
-		require.LessOrEqual(t, len(s.p.limbo.held), 2*kept+kept/4+heldSlack) // both readers see as much
+		require.LessOrEqual(t, len(s.p.limbo.held), 2*kept+kept/4+heldSlack) // both readers see the same number of versions
 		r.slot.Release()
 	}
 	s.must(s.recheck(held))
@@ -83,8 +83,8 @@ func TestShortReadersBesideAReaderOfMuch(t *testing.T) {
 	s.must(s.settle())
 }
 
-// What readers that have gone have held is freed in parts, so that commits do not wait for long; or at once if that is
-// asked for.
+// Versions that ended readers have kept are freed in parts, so that commits do not wait for long, or all at once if
+// the caller asks for that.
 func TestHeldIsFreedInParts(t *testing.T) {
 	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 1000 }}
 	for i := range 400 { // more than a hundred leaves
@@ -101,7 +101,7 @@ func TestHeldIsFreedInParts(t *testing.T) {
 		}
 		s.put(span(0, len(records.keys))...)
 		s.must(s.reclaim())
-		for range 6 { // names that readers hold
+		for range 6 { // readers keep these names
 			s.flushAll()
 			readers = append(readers, s.reader())
 			s.foldAll()
@@ -120,7 +120,7 @@ func TestHeldIsFreedInParts(t *testing.T) {
 			l.Reclaim(s.view)
 			require.GreaterOrEqual(t, l.holds(), held-heldPart)
 		}
-		first.slot.Release() // its own have been looked at
+		first.slot.Release() // the versions that this reader keeps have been passed already
 		if atOnce {
 			l.ReclaimAll(s.view)
 		}
@@ -135,8 +135,8 @@ func TestHeldIsFreedInParts(t *testing.T) {
 	}
 }
 
-// With no reader, memory of versions that a flush has written is freed at once, even if the watermark does not
-// move.
+// Without readers, memory of versions that a flush has written is freed at once, even if the watermark does not
+// advance.
 func TestFlushGivesMemoryBack(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)
@@ -147,7 +147,7 @@ func TestFlushGivesMemoryBack(t *testing.T) {
 	require.Less(t, s.durableSeq.Load(), s.appliedSeq.Load())
 }
 
-// A version that no reader can see is freed, even between others that are seen.
+// A version that no reader can see is freed, even if readers see older and newer ones.
 func TestVersionsBetweenReaders(t *testing.T) {
 	s := newScript(t, false)
 	s.put(1)
@@ -173,7 +173,7 @@ func TestVersionsBetweenReaders(t *testing.T) {
 	s.must(s.settle())
 }
 
-// An entry leaves the table once no reader can use its name, and its segment then has no name in it.
+// An entry leaves the table once no reader can use its name, and then no name keeps its segment from reuse.
 func TestRemovedPageLeavesTheTable(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)

@@ -82,8 +82,8 @@ func (m *model) commit() error {
 	return m.write(m.newCommit(), m.r.IntN(2) == 0, 1+m.r.IntN(8))
 }
 
-// write logs and applies a commit. It becomes a page group if paged is set, that is legal, and the redo would
-// take that many pages.
+// write logs and applies a commit. It becomes a page group if paged is set, if that is legal, and if the redo would
+// take the given number of pages.
 func (m *model) write(c *modelCommit, paged bool, redoPages int) error {
 	modelCounts.Commits++
 	pages := int64(32)
@@ -163,7 +163,7 @@ func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 	m.writeRuns(g, c)
 	group := g.Number()
 	m.inGroup[group] = c.seq
-	m.remember(c.seq, c.state) // a crash may keep the group before this process knows that it is written
+	m.remember(c.seq, c.state) // a crash may keep the group before this process knows that it was written
 	if !paged || !m.p.CanPageGroup() || slices.ContainsFunc(c.ops, m.longKey) {
 		return m.logRecords(g, c)
 	}

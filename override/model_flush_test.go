@@ -42,8 +42,8 @@ func (m *model) startFlush() error {
 	return nil
 }
 
-// planPart chooses the leaves of an incremental flush, or none for a flush of everything. Commits may come
-// between the plan and the flush.
+// planPart chooses the leaves of an incremental flush, or none for a flush of everything. Commits may come between the
+// plan and the flush.
 func (m *model) planPart() (*Part, error) {
 	if !m.parts || m.r.IntN(3) == 0 {
 		return nil, nil
@@ -101,7 +101,7 @@ func (m *model) flushStep() error {
 		return m.startFlush()
 	case f == nil:
 	case f.written && m.s.Durable() < f.f.last:
-		return f.f.Sync() // the watermark moves later
+		return f.f.Sync() // the watermark advances later
 	case f.written:
 		if f.f.Install() {
 			modelCounts.Flushes++
@@ -122,13 +122,13 @@ func (m *model) flushStep() error {
 			return err
 		})
 	default:
-		f.f.EncodeParts(1 + int(m.s.LastGroup()%3)) // no random number is drawn: a script says what comes next
+		f.f.EncodeParts(1 + int(m.s.LastGroup()%3)) // not random, so that the scripts of a seed stay the same
 		f.encoded = true
 	}
 	return nil
 }
 
-// flushWhole completes the flush in progress, or a new one.
+// flushWhole completes the flush in progress or, if there is none, a new one.
 func (m *model) flushWhole() error {
 	parts := m.parts
 	defer func() { m.parts = parts }()

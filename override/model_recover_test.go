@@ -114,7 +114,7 @@ func (m *model) recovered(last uint64) (modelState, error) {
 		return nil, modelErr("no history of group %d", newest)
 	}
 	for group := range m.inGroup {
-		m.inGroup[group] = 1 // only the newest may be asked for again, and its state is that of Seq 1 from now on
+		m.inGroup[group] = 1 // only the newest state may be asked for again; it has Seq 1 from now on
 	}
 	return st, nil
 }
@@ -122,7 +122,7 @@ func (m *model) recovered(last uint64) (modelState, error) {
 // redo applies the record groups after the base: as they come, or merged, as mvcc does.
 func (m *model) redo(rec *logstore.Recovery) error {
 	var all []modelOp
-	old := map[logstore.Addr]bool{} // values whose deaths up to the base are listed
+	old := map[logstore.Addr]bool{} // values whose deaths before the base are listed
 	if m.p.RedoStart() < m.p.Base() {
 		modelCounts.PartsRedone++
 	}
@@ -192,7 +192,7 @@ func (m *model) redoOps(ops []modelOp, old map[logstore.Addr]bool) error {
 func (m *model) crashNow() error {
 	c := &crash{group: m.s.Durable(), sound: m.sound}
 	from := m.mem
-	if m.r.IntN(4) == 0 { // killed before that
+	if m.r.IntN(4) == 0 { // before the power cut the process is killed
 		from = m.mem.Clone()
 		defer from.Release()
 	}

@@ -256,9 +256,8 @@ func (m *model) failSync() error {
 	return nil
 }
 
-// afterFailure looks at what is shown after a sync has failed and its data is lost: everything durable is
-// unchanged, and of the rest nothing is shown but what was written. Then it opens the database with what the
-// device has.
+// afterFailure examines what readers see after a sync has failed and its data is lost: everything durable is
+// unchanged, and nothing is shown that was not written. Then it opens the database with what the device has.
 func (m *model) afterFailure() error {
 	modelCounts.Failures++
 	for range 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// growing returns a script with records of which a few make a leaf and a few leaves a parent, every second of them on disk.
+// growing returns a script with every second record on disk. A few records make a leaf, and a few leaves a parent.
 func growing(t *testing.T) *script {
 	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 500 }}
 	for i := range 400 {
@@ -28,7 +28,7 @@ func growing(t *testing.T) *script {
 	return s
 }
 
-// TestPartsHaveWholeFamilies: no family is of two parts, which would both write it.
+// TestPartsHaveWholeFamilies: no family is divided between two parts, because both would write it.
 func TestPartsHaveWholeFamilies(t *testing.T) {
 	s := growing(t)
 	for k := 1; k < 400 && s.p.dirty.grown == 0; k += 2 { // until a leaf is split
@@ -52,7 +52,7 @@ func TestPartsHaveWholeFamilies(t *testing.T) {
 				in[f] = parts
 			}
 		}
-		if part.Next == nil || bytes.Compare(part.Next, from) <= 0 { // round the end of the tree
+		if part.Next == nil || bytes.Compare(part.Next, from) <= 0 { // past the end of the tree
 			break
 		}
 		from = part.Next
@@ -62,15 +62,15 @@ func TestPartsHaveWholeFamilies(t *testing.T) {
 	s.must(s.settle())
 }
 
-// TestFoldFamily: a parent with a family is folded and its family written, and only what is wanted is renamed. The
-// families below a node that is folded stay: if they were written too, that would be a good part of the tree.
+// TestFoldFamily: a parent with a family is folded and its family written, and only the wanted pages are renamed.
+// Families below a folded node stay dirty: writing them too would write a large part of the tree.
 func TestFoldFamily(t *testing.T) {
 	s := growing(t)
-	for k := 1; k < 200; k += 2 { // until the root is above parents
+	for k := 1; k < 200; k += 2 { // until there are nodes above the parents of leaves
 		s.put(k)
 	}
 	s.flushAll()
-	for range 3 { // the names of leaves are addresses, then those of their parents
+	for range 3 { // so that the names of leaves, and then those of their parents, are addresses
 		s.foldAll()
 		s.flushAll()
 	}
@@ -134,7 +134,8 @@ func TestFoldFamily(t *testing.T) {
 	s.must(s.settle())
 }
 
-// TestRenameMust: where a parent was split, what has to be written below it does not keep its old segments by its names.
+// TestRenameMust: if a parent was split, dirty pages below it do not keep their old segments from reuse by their
+// names.
 func TestRenameMust(t *testing.T) {
 	s := growing(t)
 	s.foldAll() // the names of leaves are addresses
@@ -168,7 +169,7 @@ func TestRenameMust(t *testing.T) {
 	s.must(s.settle())
 }
 
-// TestBornPages: what splits have made counts until it is written, and what is renamed does not count twice.
+// TestBornPages: pages that splits have made are counted until they are written. Renamed pages are not counted twice.
 func TestBornPages(t *testing.T) {
 	s := growing(t)
 	s.foldAll() // the names of leaves are addresses

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecallOfFamily: one page of a family is written early and recalled; it has to be written then, and so
-// have the others of the family.
+// TestRecallOfFamily: one page of a family is written early and recalled. Then this page and the other pages of the
+// family have to be written.
 func TestRecallOfFamily(t *testing.T) {
 	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 500 }}
 	for i := range 200 {

@@ -113,7 +113,7 @@ func (s *script) checkpoint() {
 	}
 }
 
-// foldAll makes all possible folds once, and returns how many names retired.
+// foldAll makes all possible folds once, and returns how many names were retired.
 func (s *script) foldAll() (retired int) {
 	s.t.Helper()
 	s.must(s.planFolds())
@@ -140,7 +140,7 @@ func (s *script) reader() *modelReader {
 	return r
 }
 
-// crash cuts the power; what was not synced is lost, or kept.
+// crash cuts the power. The policy says whether unsynced data is lost or kept.
 func (s *script) crash(policy vfs.Policy) {
 	s.t.Helper()
 	s.must(s.recoverFrom(&crash{s.mem.Crash(policy, 1), s.s.Durable(), s.sound}, true))
@@ -184,8 +184,8 @@ func (s *script) aloneAt() logstore.Addr {
 	return e.place()
 }
 
-// reuse writes until the segment of a was entered again or may be, and reports whether that took at most the
-// given number of rounds. The changes that it makes are left dirty.
+// reuse writes until the segment of a was entered again or may be, and reports whether that took at most the given
+// number of rounds. Its changes stay dirty.
 func (s *script) reuse(a logstore.Addr, rounds int, between func()) bool {
 	s.t.Helper()
 	n := int64(a) / int64(s.s.SegmentPages())

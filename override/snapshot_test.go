@@ -26,7 +26,7 @@ func TestWrongName(t *testing.T) {
 	require.ErrorIs(t, s.verifyNewest(), logstore.ErrCorrupt)
 }
 
-// A name that has no meaning, or has it no longer, is an error.
+// A name that has never had a meaning, or no longer has one, is an error.
 func TestUnknownName(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)
@@ -40,7 +40,7 @@ func TestUnknownName(t *testing.T) {
 	}
 }
 
-// A reference that does not fit its run, or leads to none, is an error.
+// A reference that does not fit its run, or leads to no run, is an error.
 func TestWrongReference(t *testing.T) {
 	s := newScript(t, true)
 	s.put(0, runKey, largeKey)

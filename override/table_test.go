@@ -148,12 +148,12 @@ func TestTableReaders(t *testing.T) {
 	readers.Wait()
 }
 
-// TestTableReplaces: a version that comes with a link of its own is found through its bucket, whatever the place of the
-// link in the chain. Who holds the link from before finds the version of that time, and goes on along the chain.
+// TestTableReplaces: a version is inserted with a new link. It is found through its bucket, wherever the old link is
+// in the chain. A reader that still has the old link finds the version of that time, and continues along the chain.
 func TestTableReplaces(t *testing.T) {
 	table, r := newTable(0), rand.New(rand.NewPCG(3, 3))
 	var entries []*entry
-	for range 1 << minTableLog { // several share a bucket
+	for range 1 << minTableLog { // several names share a bucket
 		e, first := newEntry(logstore.PageID(r.Uint64()))
 		first.seq = 1
 		table.insert(e)
@@ -187,7 +187,7 @@ func TestTableReplaces(t *testing.T) {
 	require.Greater(t, longest, 2)
 	for _, e := range entries {
 		table.remove(e)
-		f := renew(e) // as of an entry that has left the table
+		f := renew(e) // for an entry that has left the table
 		f.first.seq = 9
 		table.replace(e, f)
 		require.Same(t, &f.first, e.newest())
@@ -195,8 +195,8 @@ func TestTableReplaces(t *testing.T) {
 	require.Empty(t, tableOf(table))
 }
 
-// TestTableReplacesBesideReaders: readers at a published Seq find in all chains the versions of that Seq, while the
-// pages get newer ones and the table grows.
+// TestTableReplacesBesideReaders: readers at a published Seq find the versions of that Seq in all chains, while pages
+// get newer versions and the table grows.
 func TestTableReplacesBesideReaders(t *testing.T) {
 	const pages, rounds = 100, 60
 	table := newTable(0)
@@ -240,7 +240,7 @@ func TestTableReplacesBesideReaders(t *testing.T) {
 			f.first.next.Store(e.newest())
 			table.replace(e, f)
 		}
-		add(seq) // a growth now and then
+		add(seq) // the table grows now and then
 		published.Store(seq)
 	}
 	done.Store(true)

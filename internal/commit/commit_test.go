@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLastWrites: a note stands for keys that the table does not have yet, and gives way to the one before it.
+// TestLastWrites: a note stands for keys that the table does not have yet. When the table has them, the note before it
+// is restored.
 func TestLastWrites(t *testing.T) {
 	var w LastWrites
 	w.Init(8, 16)
@@ -44,12 +45,13 @@ func TestMarks(t *testing.T) {
 	requireDurable(10, 2)
 	requireDurable(11, 2)
 	requireDurable(12, 3)
-	requireDurable(10, 3) // an earlier sync, which is published later
+	requireDurable(10, 3) // an earlier sync that is published later
 	m.Note(20, 5)
 	requireDurable(20, 5)
 }
 
-// TestWaiters: the next broadcast wakes all who have joined, and Until checks its condition again even without one.
+// TestWaiters: the next broadcast wakes every goroutine that has joined. Until checks its condition again even without
+// a broadcast.
 func TestWaiters(t *testing.T) {
 	var w Waiters
 	w.Init()
@@ -70,13 +72,13 @@ func TestWaiters(t *testing.T) {
 		close(ended)
 	}()
 	require.Eventually(t, w.Any, time.Minute, time.Millisecond)
-	w.Broadcast() // for another reason
+	w.Broadcast() // for another condition
 	done.Store(true)
 	<-ended
 	require.False(t, w.Any())
 }
 
-// TestGate: a closed gate blocks everyone except the one who has closed it, and blocks nobody for ever.
+// TestGate: a closed gate blocks everyone except the goroutine that has closed it, and for a limited time only.
 func TestGate(t *testing.T) {
 	var g Gate
 	g.Init()

@@ -29,7 +29,7 @@ func TestRecentWrites(t *testing.T) {
 			seq += 1 + r.Uint64N(3)
 			n := r.IntN(6)
 			if r.IntN(40) == 0 {
-				n = size // too many to be entered
+				n = size // too many keys for the ring
 			}
 			if n > size/2 {
 				missing, keys = seq, 0
@@ -65,7 +65,8 @@ func TestRecentWrites(t *testing.T) {
 	}
 }
 
-// TestRecentWritesFar: nothing is known of a snapshot so old that the low bits of Seqs do not tell their order.
+// TestRecentWritesFar: for a very old snapshot the low bits of Seqs do not determine their order. Then the answer is
+// that nothing is known.
 func TestRecentWritesFar(t *testing.T) {
 	for _, behind := range []uint64{farthest / 2, farthest, farthest + 1, 1 << seqBits, 1<<seqBits + 5, 1 << 40} {
 		var w LastWrites
@@ -83,7 +84,8 @@ func TestRecentWritesFar(t *testing.T) {
 	}
 }
 
-// TestRecentWritesOutOfOrder: a batch whose Seq is below that of the batch before makes everything before unknown.
+// TestRecentWritesOutOfOrder: after a batch with a lower Seq than the batch before it, nothing is known about earlier
+// batches.
 func TestRecentWritesOutOfOrder(t *testing.T) {
 	var w LastWrites
 	w.Init(1, 16)
@@ -99,8 +101,8 @@ func TestRecentWritesOutOfOrder(t *testing.T) {
 	require.False(t, w.Wrote(8, []uint64{9}))
 }
 
-// TestRecentWritesBeside: readers that ask while a leader writes, who overwrites the ring many times, miss nothing that
-// was written before they asked.
+// TestRecentWritesBeside: a leader overwrites the whole ring many times while readers ask. The readers miss no key
+// that was written before they asked.
 func TestRecentWritesBeside(t *testing.T) {
 	var w LastWrites
 	w.Init(1, 64)
@@ -108,7 +110,7 @@ func TestRecentWritesBeside(t *testing.T) {
 	if testing.Short() {
 		rounds = 20_000
 	}
-	var done atomic.Uint64 // Seq of the newest batch that is entered: it wrote the key of its own number
+	var done atomic.Uint64 // newest batch that is entered; batch n writes the key n
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {

@@ -60,9 +60,9 @@ func insert(m *Memtable, key, value string, remove bool, seq uint64) {
 	m.Insert(&op, writeset.HashKey(op.Key), seq)
 }
 
-// TestViewModel: random batches go into memtables, which are sealed, merged completely or up to the middle, and
-// reused. Readers that began at any time see the state of that time: in lookups, in cursors that move in both
-// directions, and in counts.
+// TestViewModel: random batches go into memtables, which are sealed, merged completely or in part, and reused. Readers
+// that began at any time see the state of that time: in lookups, in cursors that move in both directions, and in
+// counts.
 func TestViewModel(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
@@ -84,8 +84,8 @@ func marking(small bool) (restore func()) {
 	return func() { markedWords = was }
 }
 
-// TestMarks: a table finds its keys while its index grows, knows of most other keys without looking into the words
-// that it does not have them, and of all once it is emptied.
+// TestMarks: a memtable finds its keys while its index grows. For most other keys the marks alone show that the
+// memtable does not have them; for an emptied one this holds for all keys.
 func TestMarks(t *testing.T) {
 	defer marking(true)()
 	m := NewMemtable()
@@ -130,7 +130,7 @@ func model(t *testing.T, rng *rand.Rand) {
 	state, merged := map[string]string{}, map[string]string{} // the current state; the state of the tree
 	active := NewMemtable()
 	var sealed, spare *Memtable
-	var spareFrom uint64 // the readers of the table that becomes spare began before it
+	var spareFrom uint64 // the spare table may only be reused when no reader from before this Seq is left
 	states := map[uint64]map[string]string{0: {}}
 	view := &View{Tables: []*Memtable{active}}
 	var readers []modelReader
@@ -168,7 +168,7 @@ func model(t *testing.T, rng *rand.Rand) {
 			}
 			active.Show()
 			states[seq] = state
-		case 0: // merge the active table, perhaps only up to the middle
+		case 0: // merge the active table, perhaps only in part
 			if sealed == nil && active.Len() > 0 {
 				base := active.Seq(rng.IntN(active.Len()))
 				if base >= view.Base {
@@ -349,8 +349,8 @@ func TestTableReadersBesideInserts(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEntriesUpToBase: entries that are also in the tree are not used, even if a table still has them: the tree may
-// have something newer.
+// TestEntriesUpToBase: entries that are also in the tree are not used, even if a memtable still has them, because the
+// tree may have a newer value.
 func TestEntriesUpToBase(t *testing.T) {
 	m := NewMemtable()
 	insert(m, "k", "1", false, 1)
@@ -381,7 +381,7 @@ func TestSorted(t *testing.T) {
 			insert(m, k, last[k], false, 1)
 			if i == n/2 {
 				m.Show()
-				m.Sorted() // as if a cursor had asked for it before
+				m.Sorted() // as if a cursor had asked for it
 			}
 		}
 		m.Show()

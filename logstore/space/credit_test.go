@@ -19,8 +19,8 @@ func roomy(segments uint32, maxBytes int64) *Map {
 	return sp
 }
 
-// TestCredit: small reservations are promised whether or not they come out of the credit, as every view of the
-// promised pages shows.
+// TestCredit: the functions that report promised pages include small reservations, whether or not these are taken from
+// the credit.
 func TestCredit(t *testing.T) {
 	sp := roomy(64, 0)
 	room := sp.available()
@@ -36,8 +36,8 @@ func TestCredit(t *testing.T) {
 	require.Equal(t, room, sp.available())
 }
 
-// TestCreditTogether: pages that several goroutines reserve at once, while others look, are promised to each of
-// them.
+// TestCreditTogether: several goroutines reserve pages at the same time, while others read the counts. Each gets the
+// pages that it has reserved.
 func TestCreditTogether(t *testing.T) {
 	sp := roomy(64, 0)
 	var taken atomic.Int64
@@ -63,8 +63,8 @@ func TestCreditTogether(t *testing.T) {
 	require.Greater(t, taken.Load(), int64(500))
 }
 
-// TestCreditWhereRoomIsShort: a file with a limit, or without that much room besides everything held back, has
-// no credit, and a credit is emptied once the device is full.
+// TestCreditWhereRoomIsShort: a file with a limit, or without that much room beyond its reserves, has no credit. A
+// credit is emptied once the device is full.
 func TestCreditWhereRoomIsShort(t *testing.T) {
 	none := func(sp *Map, msg string) {
 		t.Helper()

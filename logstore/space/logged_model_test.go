@@ -14,7 +14,7 @@ import (
 func TestLoggedModel(t *testing.T) {
 	type span struct {
 		pages int
-		born  uint16 // values that were ever born in it
+		born  uint16 // values that were ever born in the page
 		live  uint16
 	}
 	const segments, pages = 4, 32
@@ -28,7 +28,7 @@ func TestLoggedModel(t *testing.T) {
 			sp.segments[n].state, sp.segments[n].birth = segmentUsed, unborn
 		}
 		spans, nodes := map[Addr]*span{}, map[Addr]bool{}
-		used := map[Addr]bool{} // in this life of its segment: a page is written once in each
+		used := map[Addr]bool{} // in the present life of the segment, in which each page is written once
 		write := func(a Addr, n int) bool {
 			for i := range Addr(n) {
 				if used[a+i] || (a+i)/pages != a/pages {
@@ -53,7 +53,7 @@ func TestLoggedModel(t *testing.T) {
 				mask := uint16(1)<<(1+rng.IntN(format.MaxLogged)) - 1
 				spans[a] = &span{n, mask, mask}
 				sp.BearLogged(a, n, mask, rng.IntN(2)*rng.IntN(20000), seq)
-			case k < 6 && x != nil && x.live == x.born: // recorded again, as by another scan of the log
+			case k < 6 && x != nil && x.live == x.born: // recorded again, as by a second scan of the log
 				sp.BearLogged(a, x.pages, x.born, 0, seq)
 			case k == 6 && write(a, 1):
 				sp.MarkNode(a, seq)

@@ -19,8 +19,8 @@ func usedSegments(segmentPages uint32) *Map {
 	return sp
 }
 
-// TestLoggedValuesLiveOnce: a birth or death that is recorded again changes nothing, a page is live as long as
-// one of its values is, and the map says so after it was written and read.
+// TestLoggedValuesLiveOnce: a birth or death that is recorded again changes nothing. A page is live as long as one of
+// its values is. The map says so also after it was written and read.
 func TestLoggedValuesLiveOnce(t *testing.T) {
 	sp := usedSegments(8)
 	a := Addr(8 + 3)
@@ -87,7 +87,7 @@ func TestRawPagesLiveWithTheirPage(t *testing.T) {
 		require.True(t, sp.IsUsed(a+3), "by older readers")
 		require.NoError(t, sp.checkCounts())
 	}
-	sp.BearLogged(a, 1, 1, 1000, 9) // again, and shorter
+	sp.BearLogged(a, 1, 1, 1000, 9) // recorded again, and shorter
 	require.Equal(t, 3, live())
 	sp.KillLogged(a, 1, 9)
 	sp.KillLogged(b, 7, 9)

@@ -118,7 +118,7 @@ func TestNames(t *testing.T) {
 	require.Panics(t, func() { sp.DropName(9) })
 }
 
-// A segment gives its space back only once both superblocks are of checkpoints begun after it was condemned.
+// A segment gives its space back only when both superblocks are of checkpoints that began after it was condemned.
 func TestSpaceWaitsForTwoCheckpoints(t *testing.T) {
 	for oldest := uint64(4); oldest < 8; oldest++ {
 		sp := New(8, 0, nil)
@@ -191,7 +191,7 @@ func TestVictims(t *testing.T) {
 	}
 }
 
-// TestPlaces: a place is held as often as readers hold it, and is forgotten with the last of them.
+// TestPlaces: a place is held until each of its holds is released, and is then removed from the map.
 func TestPlaces(t *testing.T) {
 	sp := usedSegments(8)
 	sp.HoldPlace(9)

@@ -65,8 +65,8 @@ func pages(letter byte, count int) []byte {
 	return p
 }
 
-// legal records in a simple way what may be on disk: for each sector and for the size, all values since it was
-// last durable.
+// legal records in a simple way what may be on disk: for each sector and for the size, all values since it was last
+// durable.
 type legal struct {
 	sectors  map[int64][][]byte // the last one is in the cache
 	dirty    map[int64]bool     // by page

@@ -41,7 +41,7 @@ func TestFailedSyncIsNotMadeGoodByTheNext(t *testing.T) {
 	require.Equal(t, "new", string(read(t, clone, "db")))
 	require.Equal(t, "old", sureOf(t, clone))
 
-	// Other pages do not help; the same page, written again, does.
+	// Writing other pages does not change that; writing the same page again does.
 	write(t, f, []byte("far"), 2*page)
 	require.NoError(t, f.Datasync())
 	require.Equal(t, "old", sureOf(t, m)[:3])
@@ -52,8 +52,8 @@ func TestFailedSyncIsNotMadeGoodByTheNext(t *testing.T) {
 	require.True(t, m.Synced("db", 0, 3*page))
 }
 
-// TestFailedSyncDropsPages: of pages that a failed sync was to write, reads and mappings show what the device
-// has, now or later, and that does not change again.
+// TestFailedSyncDropsPages: a failed sync was to write some pages. Reads and mappings show for these pages what the
+// device has, either at once or later, and from then on it does not change again.
 func TestFailedSyncDropsPages(t *testing.T) {
 	for _, loss := range []vfs.Loss{vfs.LoseAll, vfs.LoseSome, vfs.LoseLater} {
 		m, f := newMem(t)
@@ -169,7 +169,7 @@ func TestSyncInFlight(t *testing.T) {
 	require.Len(t, sureOf(t, m), 5*page+1)
 }
 
-// TestFailedSyncInFlight writes during a sync that fails: these writes are still dirty.
+// TestFailedSyncInFlight writes during a sync that fails. The pages of these writes are still dirty.
 func TestFailedSyncInFlight(t *testing.T) {
 	m, f := newMem(t)
 	write(t, f, []byte("1"), 0)
@@ -177,7 +177,7 @@ func TestFailedSyncInFlight(t *testing.T) {
 		if op.Kind != vfs.OpDatasync {
 			return nil
 		}
-		write(t, f, []byte("22"), 0) // its first change is one of the size too
+		write(t, f, []byte("22"), 0) // its first change also changes the size
 		return syscall.EIO
 	})
 	require.ErrorIs(t, f.Datasync(), syscall.EIO)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDatasyncRemembersWriteOut: WriteOut has got the error of a failed write-back, which the kernel would not
-// report to Datasync again.
+// TestDatasyncRemembersWriteOut: WriteOut got the error of a failed write-back. The kernel would not report it to
+// Datasync again, so Datasync must remember it.
 func TestDatasyncRemembersWriteOut(t *testing.T) {
 	file, err := OS().Open(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)

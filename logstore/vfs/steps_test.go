@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInSteps: what is written in steps is written, after what the file has; a pipe is written as it is.
+// TestInSteps: data is appended to the file in steps. A pipe is written without steps.
 func TestInSteps(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	f, err := os.Create(name)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUnnamed: such a file is empty at first, works like any other, and leaves nothing behind.
+// TestUnnamed: an unnamed file is empty at first, works like any other, and leaves nothing in its directory.
 func TestUnnamed(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
