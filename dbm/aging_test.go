@@ -34,9 +34,9 @@ func churn(db *DB, bytesWritten int64) error {
 	return nil
 }
 
-// TestMaxSnapshotAge: a transaction that is too old gets an error from its next call, whichever that is. What it
-// was given stays, and what it held back is free. On a busy machine even the beginning may take too long; then
-// everything is repeated with a larger age.
+// TestMaxSnapshotAge: a transaction that is too old gets an error from its next call, whichever call that is. What it
+// has returned stays valid, and the space that it held is free. On a busy machine even Begin may take too long; then
+// the test is repeated with a larger age.
 func TestMaxSnapshotAge(t *testing.T) {
 	for age := 30 * time.Millisecond; !maxSnapshotAge(t, age) && !t.Failed(); age *= 2 {
 		require.Less(t, age, patience, "no transaction gets anywhere")
@@ -161,8 +161,8 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// TestReaderHeldForTenTurns: a reader is held while the log goes round ten times. The size of the file stays
-// bounded: either the reader is told to end, if that is configured, or it holds only what it sees.
+// TestReaderHeldForTenTurns: a reader is held while the log reuses the whole file ten times. The size of the file
+// stays bounded: either the reader is told to end, if that is configured, or it holds only the pages that it sees.
 func TestReaderHeldForTenTurns(t *testing.T) {
 	t.Parallel()
 	const turn = 4 << 20 // length of log after which the file could be reused from its beginning

@@ -26,10 +26,11 @@ var (
 	attackFrom = flag.Uint64("attack.from", 1, "first seed of TestAttack")
 )
 
-// TestAttack uses databases with everything that the API has: several goroutines at once, each with keyspaces and a
-// range of the default keyspace of its own, whose model it keeps; beside them Compact, checkpoints, backups and
-// checks. Then all stop, everything is compared, also in a copy restored from backup and increments, and the database is
-// closed and opened, or loses its power. A seed repeats what each goroutine does, but not how they meet.
+// TestAttack uses databases with everything that the API has. Several goroutines run at once. Each has its own
+// keyspaces, its own range of the default keyspace, and a model of both. Compact, checkpoints, backups and checks run
+// concurrently. Then all stop, everything is compared, also in a copy restored from a backup and increments, and the
+// database is closed and opened, or its power is cut. A seed repeats what each goroutine does, but not how their steps
+// interleave.
 func TestAttack(t *testing.T) {
 	if *attackTime == 0 {
 		t.Skip("without -attack.time")
@@ -121,7 +122,7 @@ func attack(t *testing.T, seed uint64) {
 	}
 }
 
-// attackBeside does one of what is done for all of a database.
+// attackBeside makes one call that concerns the whole database.
 func attackBeside(t *testing.T, db *DB, rng *rand.Rand) {
 	ctx := context.Background()
 	fns := []func() error{
@@ -137,7 +138,7 @@ func attackBeside(t *testing.T, db *DB, rng *rand.Rand) {
 	}
 }
 
-// refused reports whether an operation did nothing because of a limit or of another one.
+// refused reports whether an operation did nothing because of a limit or of a concurrent operation.
 func refused(err error) bool {
 	return errors.Is(err, ErrFull) || errors.Is(err, ErrConflict) || errors.Is(err, ErrSnapshotTooOld)
 }
@@ -244,7 +245,7 @@ func (a *attacker) step(db *DB) {
 			model[key] = string(v)
 			return err
 		})
-	case 7: // one that is gone when it is looked for
+	case 7: // a keyspace that was dropped meanwhile
 		key, ttl := a.key(), time.Duration(time.Hour)
 		if a.rng.IntN(2) == 0 {
 			ttl = time.Millisecond
@@ -294,7 +295,7 @@ func (a *attacker) step(db *DB) {
 	}
 }
 
-// write puts and deletes.
+// write makes some puts and deletes.
 func (a *attacker) write(tx *Tx, model map[string]string, n int) error {
 	for range n {
 		key := a.key()
@@ -364,7 +365,7 @@ func (a *attacker) load(db *DB, space string) {
 	a.done(err, func() { a.spaces[space] = records })
 }
 
-// compareAll compares all that the attacker has with its models.
+// compareAll compares all records of the attacker with its models.
 func (a *attacker) compareAll(view func(func(*Tx) error) error) {
 	a.done(view(func(tx *Tx) error {
 		for space := range a.spaces {

@@ -16,9 +16,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestBackupSince changes a database at random, with everything that moves pages, and takes increments from the
-// last token and from older ones. Each time, a copy has the same records as the database, and so has one restored
-// from all increments.
+// TestBackupSince changes a database at random, in all ways that move pages, and takes increments from the last token
+// and from older ones. After each increment a copy has the same records as the database. So has a copy that is
+// restored from all increments.
 func TestBackupSince(t *testing.T) {
 	seeds := []uint64{0, 1, 2, 3, 4, 5}
 	if testing.Short() {
@@ -31,7 +31,7 @@ func TestBackupSince(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "source")
 			opts := &Options{Durability: []Durability{Durable, WriteThrough, Buffered}[seed%3], MemoryLimit: 16 << 20}
-			open := openCuttingBy(0, -1) // increments are found by the pages
+			open := openCuttingBy(0, -1) // so that changes are found from the pages of the tree
 			if seed >= 3 {
 				open = Open
 			}
@@ -145,7 +145,7 @@ func TestBackupSinceIsSmall(t *testing.T) {
 		value, changed int
 		near           bool // the changed records are next to each other
 		most           float64
-		pages          bool // the changes are found by the pages of the tree
+		pages          bool // changes are found from the pages of the tree
 	}{
 		{"large values at random", 1000, 300, false, 1.5, false},
 		{"large values at random, by pages", 1000, 300, false, 1.5, true},
@@ -191,8 +191,8 @@ func TestBackupSinceIsSmall(t *testing.T) {
 	}
 }
 
-// TestBackupSinceAfterReopen: the first increment after the database was opened again is small, also if most of it was in
-// memory only when the backup was taken.
+// TestBackupSinceAfterReopen: the first increment after a reopen is small, also if most records were only in memory
+// when the backup was taken.
 func TestBackupSinceAfterReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := openUnsynced(path, nil)
@@ -216,7 +216,7 @@ func TestBackupSinceAfterReopen(t *testing.T) {
 	w := &counting{}
 	_, err = db.BackupSince(t.Context(), token, w)
 	require.NoError(t, err)
-	require.Less(t, w.n, int64(1<<20)) // the whole database without the flush; what Close moves counts as changed
+	require.Less(t, w.n, int64(1<<20)) // the whole database if the backup had made no flush; records that Close moves count as changed
 }
 
 // TestTokensThatDoNotFit: increments for another state are refused and change nothing.
@@ -277,7 +277,7 @@ func TestTokensThatDoNotFit(t *testing.T) {
 }
 
 // TestBackupSinceOfRemovedLeaves deletes exactly the records of one leaf or of several, so that the leaves on both
-// sides are unchanged. Only an interval without records tells of that.
+// sides are unchanged. The increment must contain an interval without records.
 func TestBackupSinceOfRemovedLeaves(t *testing.T) {
 	db, err := openCuttingBy(0, -1)(filepath.Join(t.TempDir(), "db"), &Options{})
 	require.NoError(t, err)
@@ -325,9 +325,9 @@ func TestBackupSinceOfRemovedLeaves(t *testing.T) {
 	require.Less(t, least, int64(2000), "an increment without a leaf was among them")
 }
 
-// TestBackupSinceOfWhatIsNoBatch: an increment has what was changed in other ways than by ordinary commits: by loads, by
-// loads into a keyspace, by the deleting of a range, by a transaction that is larger than memory. What ordinary commits
-// have changed before and after it is there too.
+// TestBackupSinceOfWhatIsNoBatch: an increment contains changes that were not made by ordinary commits: loads, loads
+// into a keyspace, the deletion of a range, a transaction that is larger than memory. It also contains the ordinary
+// commits before and after them.
 func TestBackupSinceOfWhatIsNoBatch(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, db *DB){
 		"load": func(t *testing.T, db *DB) {
@@ -400,8 +400,8 @@ func TestBackupSinceOfWhatIsNoBatch(t *testing.T) {
 	}
 }
 
-// TestIncrementOfLongestKeys: the longest keys of a keyspace, in the tree and in the index of expiry times, are
-// longer than a user's.
+// TestIncrementOfLongestKeys: the longest keys that a keyspace and the index of expiry times have in the tree are
+// longer than the longest key of a user.
 func TestIncrementOfLongestKeys(t *testing.T) {
 	db, err := OpenMemory(nil)
 	require.NoError(t, err)

@@ -28,8 +28,8 @@ func (r *endingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestCallbacksThatEnd: a user's function that panics, or ends its goroutine as t.FailNow does, ends the call on the
-// user's own goroutine, who may recover. The call leaves no snapshot for which Close would wait, no open
+// TestCallbacksThatEnd: a user's function panics, or ends its goroutine as t.FailNow does. The call then ends in the
+// same way, on the goroutine of its caller, who may recover. It leaves no snapshot for which Close would wait, no open
 // database and no file.
 func TestCallbacksThatEnd(t *testing.T) {
 	dir := t.TempDir()

@@ -123,7 +123,7 @@ func (r *runner) hook() {
 		if err := r.fault.strike(op, r.mem); err != nil {
 			if op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
 				r.failedSyncs++
-				r.alive = r.safe // the system drops some or all of what it could not write
+				r.alive = r.safe // the system drops some or all pages that it could not write
 			}
 			return err
 		}

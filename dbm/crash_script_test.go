@@ -285,8 +285,8 @@ func (h *heldToken) release() {
 // awaitPushed waits until the next commit is in the list, or has ended early with the error that is received from
 // end. After the token is released, it waits for the end of each commit.
 //
-// It checks again after doubling times. The commit may be in the middle of an image of its own, in which others
-// wait for seconds of this clock. Checking every microsecond of those would take longer than crashHang.
+// The wait between two checks doubles. The commit may be in the middle of its own image, while others wait for seconds
+// of the test's clock. Checking every microsecond of them would take longer than crashHang.
 func (h *heldToken) awaitPushed(end <-chan error) (err error, early bool) {
 	for wait := time.Microsecond; h.let != nil; wait *= 2 {
 		if h.r.db.engine.Pushed() > h.pushed {

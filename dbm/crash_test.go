@@ -255,7 +255,7 @@ func (r *runner) script() error {
 		r.rng, r.dice = r.stream(i+1), r.stream(1<<32+i)
 		r.step = i
 		if i == 0 && r.load.even > 0 {
-			for ops := range slices.Chunk(r.load.drawAll(r.rng), 100) { // a larger one would be left pending, and looks in the middle of a commit wait for that
+			for ops := range slices.Chunk(r.load.drawAll(r.rng), 100) { // looks in the middle of a commit would wait for the merge of a larger batch
 				if err := r.commit(ops); err != nil {
 					return fmt.Errorf("fill: %w", err)
 				}

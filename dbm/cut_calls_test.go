@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCutUnderCalls: where the file is cut short, each call that reads the database gets an error, also where another
-// goroutine reads for it. None ends the process.
+// TestCutUnderCalls: the file is truncated. Each call that reads the lost part gets an error, also if another
+// goroutine reads for the call. No call ends the process.
 func TestCutUnderCalls(t *testing.T) {
 	records := func(yield func(k, v []byte) bool) {
 		for i := range 2000 {

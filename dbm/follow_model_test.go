@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFollowModel takes an increment after each of all kinds of commits and background work, in the process that
-// writes and beside it, and compares copies with the database: one that receives every increment, and one that
-// receives increments from tokens older than its state.
+// TestFollowModel takes an increment after each kind of commit and background work, in the writing process and in a
+// reader beside it. It compares copies with the database: one that receives every increment, and one that receives
+// increments from tokens older than its state.
 func TestFollowModel(t *testing.T) {
 	for _, c := range []struct {
 		name   string

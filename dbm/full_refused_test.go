@@ -13,9 +13,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFullOverwriteLogged: values that stay in the log, one in a commit, are overwritten on a full file, at random. The
-// last page of a commit has little else, and stays live for it: the room is in pages of earlier values that are mostly
-// dead.
+// TestFullOverwriteLogged: on a full file, values that stay in the log are overwritten at random, one per commit. The
+// last page of a commit contains little else and stays live for its value. Room is in pages of earlier values that are
+// mostly dead.
 func TestFullOverwriteLogged(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine, 15 times as long here")
@@ -23,8 +23,8 @@ func TestFullOverwriteLogged(t *testing.T) {
 	overwriteFull(t, 4<<20, 300, 1500)
 }
 
-// TestFullOverwriteRuns: the same for values of more than half a page, of which each has pages of its own, in a file of
-// 16 MiB. In files of 8 MiB and less such values find no room, as each page that moves makes a leaf dirty.
+// TestFullOverwriteRuns: the same for values of more than half a page, each in its own pages, in a file of 16 MiB. In
+// files of 8 MiB or less such values find no room, because each page that moves makes a leaf dirty.
 func TestFullOverwriteRuns(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine, 15 times as long here")
@@ -32,7 +32,8 @@ func TestFullOverwriteRuns(t *testing.T) {
 	overwriteFull(t, 16<<20, 3000, 2000)
 }
 
-// overwriteFull fills a file of the given size with values of the given size, and overwrites as many as told, at random.
+// overwriteFull fills a file of the given size with values of the given size, and overwrites the given number of them
+// at random.
 func overwriteFull(t *testing.T, limit int64, size, overwrites int) {
 	opts := (&Options{}).engine()
 	opts.Manual, opts.Store.ChunkPages, opts.Store.MaxFileSize = true, 1<<10, limit
@@ -67,8 +68,8 @@ func overwriteFull(t *testing.T, limit int64, size, overwrites int) {
 	f.check()
 }
 
-// TestExpiredOnAFullFile: records that have expired in a full file are deleted, though one transaction of a thousand of
-// them finds no room for the leaves that it changes, and there is room for others then.
+// TestExpiredOnAFullFile: records that have expired in a full file are deleted, although one transaction with a
+// thousand of them finds no room for the leaves that it changes. Afterwards there is room for others.
 func TestExpiredOnAFullFile(t *testing.T) {
 	db, clock := newExpiring(t, &Options{MaxFileSize: 1 << 20, Durability: Buffered})
 	refused := error(nil)
@@ -93,8 +94,8 @@ func TestExpiredOnAFullFile(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// TestDropOnAFullFile: keyspaces that fill a file are dropped, one after the other, and what they had is room for other
-// records.
+// TestDropOnAFullFile: keyspaces that fill a file are dropped one after the other. Their space can then be used for
+// other records.
 func TestDropOnAFullFile(t *testing.T) {
 	for _, c := range []struct{ size, spaces int }{{1000, 1}, {60, 20}, {3000, 2}} {
 		dropAllOfFull(t, 1<<20, c.size, c.spaces)

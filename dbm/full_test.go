@@ -34,7 +34,7 @@ type fullFile struct {
 	keys []int
 	next int
 
-	again   int  // how often a delete that finds no room is tried again, as readers that are asked to end may be slow
+	again   int  // how often a delete that finds no room is tried again, because readers that are told to end may be slow
 	inOrder bool // keys are put in ascending order,
 	random  bool // or at random; otherwise they are spread evenly
 	refuses bool // the file system refuses to allocate even space that exists, as XFS does on a full device
@@ -341,8 +341,8 @@ func TestFullDevice(t *testing.T) {
 	}
 }
 
-// TestFullReaders: readers that hold on to a snapshot do not prevent deletes on a full file. Those that are in the
-// way get ErrSnapshotTooOld from their next call.
+// TestFullReaders: open readers do not prevent deletes on a full file. Those whose snapshots hold the space get
+// ErrSnapshotTooOld from their next call.
 func TestFullReaders(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -361,7 +361,7 @@ func TestFullReaders(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
 			for ctx.Err() == nil {
 				err := f.db.View(func(tx *Tx) error {
-					for ctx.Err() == nil { // until its snapshot is in the way
+					for ctx.Err() == nil { // until its snapshot holds space that deletes need
 						if _, err := tx.Get(f.key(rng.IntN(first))); err != nil && !errors.Is(err, ErrNotFound) {
 							return err
 						}

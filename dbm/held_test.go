@@ -147,8 +147,8 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 	}
 }
 
-// TestFullFileAsksReaders: if readers hold space that a put on a full file needs, the oldest is asked to end, and
-// the put continues when it has.
+// TestFullFileAsksReaders: if readers hold space that a put on a full file needs, the oldest is told to end, and the
+// put continues when it has ended.
 func TestFullFileAsksReaders(t *testing.T) {
 	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20}, 0, 500)
 	told := make(chan error, 100)

@@ -116,8 +116,8 @@ func TestKeyspaceBackup(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestKeyspaceBackupDuringLoad: the rows of a load that has not ended are listed as records to be deleted. A copy that
-// has got some of them by an increment keeps them, also when it is opened again: the next increment has only the
+// TestKeyspaceBackupDuringLoad: rows of a running load are listed as records to be deleted. A copy that has received
+// some of them by an increment keeps them, also when it is opened again, because the next increment has only the
 // others.
 func TestKeyspaceBackupDuringLoad(t *testing.T) {
 	dir := t.TempDir()

@@ -9,8 +9,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestKeyspaceGuards: a transaction that has asked for a keyspace, and read nothing, loses to one that has dropped
-// or renamed the keyspace, and to no other, even though all keys have the same place in the table of last writes
+// TestKeyspaceGuards: a transaction has asked for a keyspace and read nothing. It loses to a transaction that has
+// dropped or renamed the keyspace, and to no other, although all keys have the same slot in the table of last writes
 // here.
 func TestKeyspaceGuards(t *testing.T) {
 	mem := vfs.NewMem(0)

@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestBesideAGivenUpLoad: a reader beside a writer whose load has ended in vain goes on to what is committed then: the
-// parts that the load has left in the log hold nothing back.
+// TestBesideAGivenUpLoad: a load fails while a reader runs beside the writer. The reader goes on to later commits: the
+// parts that the load has left in the log do not block it.
 func TestBesideAGivenUpLoad(t *testing.T) {
 	mem := vfs.NewMem(1 << 30)
 	mem.WithoutCrashes()

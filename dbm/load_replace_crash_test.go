@@ -35,7 +35,7 @@ func TestLoadReplaceCrash(t *testing.T) {
 			db, err := open(mem)
 			require.NoError(t, err)
 			db.drops.stop()
-			db.drops.row = rowBytes // so that all of this is by transactions: see TestLoadRowsPowerCut
+			db.drops.row = rowBytes // so that everything is done in transactions: see TestLoadRowsPowerCut
 			require.NoError(t, db.EnableKeyspaces())
 			fill := func(from, to int) map[string]string {
 				records := map[string]string{}

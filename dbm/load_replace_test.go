@@ -19,7 +19,7 @@ func TestLoadReplace(t *testing.T) {
 	for _, name := range []string{"", "a"} {
 		for _, sorted := range []bool{true, false} {
 			db := newSpaced(t, &Options{MemoryLimit: minMemoryLimit})
-			db.drops.row = rowBytes // so that all of this is by transactions: see TestLoadRows
+			db.drops.row = rowBytes // so that everything is done in transactions: see TestLoadRows
 			require.NoError(t, db.CreateKeyspace("other"))
 			require.NoError(t, db.Keyspace("other").Put([]byte("k"), []byte("stays")))
 			model := map[string]map[string]string{"": {}, "other": {"k": "stays"}}

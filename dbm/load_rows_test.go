@@ -64,9 +64,9 @@ func openForRows(t *testing.T, fs *vfs.Mem, durability Durability, row int) *DB 
 	return db
 }
 
-// TestLoadRows loads keyspaces row by row, of which one has records that are replaced and one is empty, between two
-// others that are written meanwhile, as the default one is. A standby follows. What was there, what was written and
-// what was loaded is there in the end, for snapshots of before, at the standby and after the next open.
+// TestLoadRows loads keyspaces row by row: one whose records are replaced, and one that is empty. They lie between two
+// others that are written meanwhile, as the default one is. A standby follows. At the end, older snapshots, the
+// standby and the next open have exactly the records that they should have.
 func TestLoadRows(t *testing.T) {
 	for _, sorted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("sorted=%v", sorted), func(t *testing.T) {
@@ -184,7 +184,7 @@ func has(db *DB, key string) (ok bool) {
 	return ok
 }
 
-// TestLoadRowsMeanwhile: what happens to a keyspace while it is loaded row by row. A load that ends in vain leaves no
+// TestLoadRowsMeanwhile makes other changes to a keyspace while it is loaded row by row. A load that fails leaves no
 // records.
 func TestLoadRowsMeanwhile(t *testing.T) {
 	stopped := errors.New("stopped")
@@ -251,8 +251,8 @@ func TestLoadRowsMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLoadRowsAndDrops: background work that has seen the number of a load listed as dropped, and not spared, deletes
-// nothing once the load has ended.
+// TestLoadRowsAndDrops: background work has seen the number of a running load in the list of dropped keyspaces, but
+// not that the load has reserved it. It deletes nothing once the load has ended.
 func TestLoadRowsAndDrops(t *testing.T) {
 	db := newSpaced(t, nil)
 	require.NoError(t, db.CreateKeyspace("a"))
@@ -287,10 +287,10 @@ func TestLoadRowsAndDrops(t *testing.T) {
 }
 
 // TestLoadRowsFinish: the commit that ends a load of an empty keyspace conflicts with a put that comes between its
-// snapshot and it, as the put does if it comes later; with Replace only the later one conflicts.
+// snapshot and the commit. A put that comes later conflicts itself. With Replace only the later one conflicts.
 func TestLoadRowsFinish(t *testing.T) {
 	for _, replace := range []bool{false, true} {
-		for _, first := range []bool{false, true} { // the put commits first
+		for _, first := range []bool{false, true} { // the put commits before the load
 			db := newSpaced(t, nil)
 			require.NoError(t, db.CreateKeyspace("a"))
 			l := &spaceLoad{db: db, name: "a", opts: LoadOptions{Replace: replace}}
@@ -317,9 +317,10 @@ func TestLoadRowsFinish(t *testing.T) {
 	}
 }
 
-// TestLoadRowsPowerCut simulates a power failure at every operation of the file system while a keyspace is loaded row by
-// row and others commit in between. Afterwards the keyspace has its old records or all of the new ones, every commit that
-// had returned is there, the file is intact, and what was loaded in vain is deleted and can be loaded again.
+// TestLoadRowsPowerCut simulates a power failure at every operation of the file system while a keyspace is loaded row
+// by row and others commit in between. Afterwards the keyspace has its old records or all of the new ones, every
+// commit that had returned is there, and the file is intact. The records of a load that did not end are deleted, and
+// can be loaded again.
 func TestLoadRowsPowerCut(t *testing.T) {
 	n := 900
 	if testing.Short() {
@@ -461,8 +462,8 @@ func TestLoadRowsFaults(t *testing.T) {
 	}
 }
 
-// TestLoadOfOneLeaf loads so few records in rows that one leaf has them all: one large value, or one key again and
-// again. A tree that is a single leaf then gets a second one, as an inner node has two children at least.
+// TestLoadOfOneLeaf loads so few records in rows that they fit one leaf: one large value, or one key again and again.
+// A tree that is a single leaf then gets a second one, because an inner node has at least two children.
 func TestLoadOfOneLeaf(t *testing.T) {
 	for what, load := range map[string]struct {
 		times, bytes int
@@ -508,8 +509,8 @@ func TestLoadOfOneLeaf(t *testing.T) {
 	}
 }
 
-// TestLoadsTakeOneNumber: of two loads that try to take the same number at once, one loses. What the other one loads is
-// spared all the same.
+// TestLoadsTakeOneNumber: if two loads try to take the same number at once, one of them loses. The records of the
+// other one are not deleted.
 func TestLoadsTakeOneNumber(t *testing.T) {
 	db := newSpaced(t, nil)
 	require.NoError(t, cmpErr(db.CreateKeyspace("a"), db.CreateKeyspace("b")))

@@ -237,7 +237,7 @@ func TestLoadConflicts(t *testing.T) {
 	lost, blind := make(chan error, 1), make(chan error, 1)
 	records := func(yield func(k, v []byte) bool) {
 		for i := range 4000 {
-			if i == 3000 { // more than is copied ahead, so that the load is running
+			if i == 3000 { // more records than are copied ahead, so the load is running
 				go func() { lost <- before.Commit() }()
 				go func() { blind <- db.Put([]byte("blind"), nil) }()
 			}
@@ -256,7 +256,8 @@ func TestLoadConflicts(t *testing.T) {
 	require.EqualValues(t, 4001, n)
 }
 
-// TestLoadBeside reads through another handle during a load, and sees nothing of it and then all.
+// TestLoadBeside reads through another handle during a load. It sees no record of the load at first, and then all of
+// them.
 func TestLoadBeside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := Open(path, nil)
@@ -290,9 +291,9 @@ func TestLoadBeside(t *testing.T) {
 	require.NoError(t, reader.Check(t.Context()))
 }
 
-// TestLoadFollowed: a standby follows from wherever a reader beside the database is when an operation of the file system
-// begins, also in the middle of a load. It misses no record: what was built has no redo, and says in which group it was
-// written, which may lie before the reader's.
+// TestLoadFollowed: a standby starts to follow at each operation of the file system, also in the middle of a load,
+// from the state that a reader beside the database has then. It misses no record. Leaves that the load has built have
+// no redo, but each says in which group it was written, which may be older than the reader's state.
 func TestLoadFollowed(t *testing.T) {
 	for _, rows := range []bool{false, true} {
 		mem := vfs.NewMem(0)
@@ -359,9 +360,9 @@ func allRecords(t *testing.T, db *DB) map[string][]byte {
 	return records
 }
 
-// TestLoadUndoesNoDelete: what others delete while unsorted records are loaded, so that the database or the keyspace is
-// empty in the end, does not come back with them. A drop of the keyspace makes the load conflict, also if there is
-// another one of that name.
+// TestLoadUndoesNoDelete: records that others delete while unsorted records are loaded, so that the database or
+// keyspace is empty in the end, are not restored by the load. A drop of the keyspace makes the load conflict, also if
+// there is a new keyspace of the same name.
 func TestLoadUndoesNoDelete(t *testing.T) {
 	for _, name := range []string{"", "a", "dropped"} {
 		db := newWith(t, openUnsynced, nil)
@@ -399,8 +400,8 @@ func TestLoadUndoesNoDelete(t *testing.T) {
 	}
 }
 
-// TestLoadIsDurable: also in Buffered mode, and where a load is a transaction of Puts, its records survive a power
-// failure after it.
+// TestLoadIsDurable: also in Buffered mode, and if the load is a transaction of puts, the loaded records survive a
+// power failure after Load has returned.
 func TestLoadIsDurable(t *testing.T) {
 	for _, name := range []string{"", "a"} {
 		for _, n := range []int{3, 400} {

@@ -14,7 +14,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// askedFS notes which pages of its files the system is asked to read.
+// askedFS notes which pages of its files the system is asked to read ahead.
 type askedFS struct {
 	vfs.FS
 	mu    sync.Mutex
@@ -50,7 +50,7 @@ func (f *askedFile) Advise(off, n int64, a vfs.Advice) error {
 	return nil
 }
 
-// asked returns the pages that the system was asked for since the last call.
+// asked returns the pages for which the system was asked since the last call.
 func (fs *askedFS) asked() (pages map[int64]bool, calls int, most int64) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -60,7 +60,7 @@ func (fs *askedFS) asked() (pages map[int64]bool, calls int, most int64) {
 }
 
 // TestReadsAskForTheirPages: after Open, the first read of a page asks the system for this page and those that belong
-// to it, and no later read does. Prefetch asks for all that the reads of its keys need.
+// to it. Later reads do not. Prefetch asks for all pages that reads of its keys need.
 func TestReadsAskForTheirPages(t *testing.T) {
 	const records = 4000
 	path := filepath.Join(t.TempDir(), "db")
@@ -72,7 +72,7 @@ func TestReadsAskForTheirPages(t *testing.T) {
 	locked := db.Stats().Recovery.Locked
 	require.True(t, !locked.Before(began) && !locked.After(time.Now()))
 	require.NoError(t, db.Update(func(tx *Tx) error {
-		for i := range records { // neighbours in the log are no neighbours in the tree
+		for i := range records { // neighbours in the log are not neighbours in the tree
 			if err := tx.Put(key(i*7919%records), []byte(value(i*7919%records))); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func TestReadsAskForTheirPages(t *testing.T) {
 	pages, _, _ = fs.asked()
 	require.Empty(t, pages, "all were read")
 
-	require.NoError(t, db.View(func(tx *Tx) error { // the rest by a scan
+	require.NoError(t, db.View(func(tx *Tx) error { // a scan asks for the others
 		for k, v := range tx.Range(key(0), key(records)) {
 			require.Equal(t, string(k[4:]), string(v[:5]))
 		}

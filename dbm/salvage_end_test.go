@@ -33,10 +33,10 @@ func fileBytes(t testing.TB, mem *vfs.Mem) []byte {
 	return b
 }
 
-// TestSalvageEnd: at each commit, as a kill would leave the file, the header of the segment with the end of the log is
-// lost, and then also the newest pages, or all of that segment is noise. What was committed comes back, or that some of it may be missing is said.
-// Without that header only the pages of the segment, which may be few, show what its salt was; and no later page shows
-// that there was more.
+// TestSalvageEnd: after each commit, the file is damaged as follows: the header of the segment with the end of the log
+// is lost, and then also the newest pages, or all of that segment is overwritten with noise. Either all committed
+// records are recovered, or Salvage reports that some may be missing. Without the header, only the pages of the
+// segment, which may be few, show what its salt was, and no later page shows that there were more.
 func TestSalvageEnd(t *testing.T) {
 	inTurn(t)
 	for _, durability := range []Durability{Durable, WriteThrough} { // one record to a page; growing pages
@@ -74,7 +74,7 @@ func TestSalvageEnd(t *testing.T) {
 						told++
 					}
 					if pages == 0 && inSegment > 1 {
-						require.True(t, all, what) // two pages show the salt
+						require.True(t, all, what) // two pages are enough to find the salt
 					}
 				}
 			}
@@ -86,8 +86,8 @@ func TestSalvageEnd(t *testing.T) {
 	}
 }
 
-// loseEnd damages the header of the segment with the newest group, and that many of the newest pages but for their
-// first sector; with three, the whole segment. It returns how many pages of the log the segment has.
+// loseEnd damages the header of the segment with the newest group, and the given number of newest pages except for
+// their first sector; three means the whole segment. It returns how many pages of the log the segment has.
 func loseEnd(t *testing.T, rng *rand.Rand, file []byte, pages int, noise bool) (inSegment int) {
 	t.Helper()
 	end, inSegment := newestPage(t, file)
@@ -128,7 +128,7 @@ func newestPage(t *testing.T, file []byte) (page, inSegment int) {
 	return page, pages[uint64(page)/endSegmentPages]
 }
 
-// salvagesAll reports whether all records of the model come back, and nothing else does. If not, it must be told.
+// salvagesAll reports whether exactly the records of the model are recovered. If not, Salvage must report it.
 func salvagesAll(t *testing.T, bad []byte, model map[string]string, what string) bool {
 	t.Helper()
 	told := 0
@@ -147,8 +147,8 @@ func salvagesAll(t *testing.T, bad []byte, model map[string]string, what string)
 	return false
 }
 
-// TestSalvageTellsOfLostCheckpoints: a superblock names a checkpoint, and none can be read. That is told: the log may
-// have gone to segments that the file does not have any more, which nothing else shows.
+// TestSalvageTellsOfLostCheckpoints: a superblock refers to a checkpoint, and none can be read. Salvage reports that,
+// because the log may have continued in segments that the file no longer has, and nothing else shows this.
 func TestSalvageTellsOfLostCheckpoints(t *testing.T) {
 	mem := vfs.NewMem(1 << 30)
 	mem.WithoutCrashes()

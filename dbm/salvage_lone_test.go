@@ -11,9 +11,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestSalvageLoneRun: the headers of private segments are lost of which no checkpoint knows yet, and which have a
-// single page with the salt in its checksum, the first one of a value. One page does not show the salt, but the value
-// has a checksum of its own. A value whose own bytes are damaged is lost.
+// TestSalvageLoneRun: the headers of private segments that no checkpoint knows yet are lost. Each has a single page
+// with the salt in its checksum, the first one of a value. One page is not enough to find the salt, but the value has
+// its own checksum. A value whose own bytes are damaged is lost.
 func TestSalvageLoneRun(t *testing.T) {
 	inTurn(t)
 	mem := vfs.NewMem(64 << 20)

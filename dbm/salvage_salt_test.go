@@ -10,13 +10,13 @@ import (
 	"flashdbm/logstore"
 )
 
-// A salted tells, for an undamaged file, which pages have a salt in their checksums, and where that salt can be found.
+// A salted says, for an undamaged file, which pages have a salt in their checksums, and where that salt can be found.
 type salted struct {
 	heads      map[uint32][]logstore.Addr // such pages of each segment of the log
-	salts      map[uint32]uint64          // by the segments' headers
-	before     map[uint64]logstore.Addr   // by the salt of the segment that the log came from: the header with that salt
+	salts      map[uint32]uint64          // as the segments' headers say
+	before     map[uint64]logstore.Addr   // by salt of the previous segment: the header that names it as predecessor
 	checkpoint []logstore.Addr            // pages of the newest checkpoint, and the headers of their segments
-	known      map[uint32]uint64          // salts that it has
+	known      map[uint32]uint64          // salts that the checkpoint has
 }
 
 const salvageSegmentPages = 256
@@ -40,7 +40,7 @@ func saltedPages(t testing.TB, file []byte) salted {
 			s.salts[n] = g.Header.Salt
 			s.before[g.Header.Predecessor] = headerOf(n)
 		}
-		if g := f.Segment(n); g.Private() { // its runs have checksums without the salt, too
+		if g := f.Segment(n); g.Private() { // its runs also have checksums without the salt
 			return nil
 		}
 		return f.EachSound(n, func(a uint64, x logstore.PageHead, _ []byte) {
@@ -62,9 +62,10 @@ func saltedPages(t testing.TB, file []byte) salted {
 	return s
 }
 
-// unknown returns the pages whose salt nobody can know any more. Each page implies a salt, whatever its bytes are: see
-// logstore.ImpliedSeed. So the salt is known only if the header of the segment is undamaged, or that of the segment
-// where the log went on, or a checkpoint that has it; or if two undamaged pages of the segment imply the same.
+// unknown returns the pages whose salt cannot be found any more. Each page implies a salt, whatever its bytes are: see
+// logstore.ImpliedSeed. The salt is known if the header of the segment is undamaged, or the header of the segment in
+// which the log continued, or a checkpoint that has the salt, or if two undamaged pages of the segment imply the same
+// salt.
 func (s *salted) unknown(damaged map[logstore.Addr]bool) map[logstore.Addr]bool {
 	unknown := map[logstore.Addr]bool{}
 	checkpoint := len(s.checkpoint) > 0

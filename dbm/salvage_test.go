@@ -48,10 +48,10 @@ func (h *salvageHistory) newest(key string) []byte { return h.versions[key][len(
 
 const salvagePath = "a.fdbm"
 
-// newSalvageHistory does everything that programs do with a database: single puts and deletes, batches,
-// transactions that leave memory, values of all kinds, long keys, checkpoints and compaction. Then it closes the
-// database, or copies the file as a kill would leave it. Background work runs in steps between commits, and may be
-// under way at the end. So the pages of the file depend on the seed alone, but for the salts of its segments.
+// newSalvageHistory uses a database in all ways that programs do: single puts and deletes, batches, transactions that
+// leave memory, values of all kinds, long keys, checkpoints and compaction. Then it closes the database, or copies the
+// file as a kill would leave it. Background work runs in steps between commits, and may be unfinished at the end. So
+// the pages of the file depend on the seed alone, except for the salts of its segments.
 func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 77))
@@ -275,8 +275,8 @@ func salvageBytes(t testing.TB, file []byte, o salvage.Options) (map[string]salv
 	return records, result, err
 }
 
-// TestSalvageWhole: from an undamaged file, closed or killed, exactly its records are recovered. In the last one a flush
-// has an image of a page, under its own address, whose other name its end retires.
+// TestSalvageWhole: from an undamaged file, closed or killed, exactly its records are recovered. In the last file, a
+// flush contains a page under its own address, and the end of that flush retires the page's older name.
 func TestSalvageWhole(t *testing.T) {
 	inTurn(t)
 	for _, seed := range []uint64{0, 1, 2, 3, 4, 5, 2629} {
@@ -451,8 +451,8 @@ func TestSalvageDamaged(t *testing.T) {
 	require.LessOrEqual(t, sum.odd, 3+sum.undamaged/1000)
 }
 
-// TestSalvageLostEnds: the ends of three flushes in a row are lost, and the redo records with which their leaves could be
-// compared. Each flush may then be as of the same group as the one before, and its leaves count nevertheless.
+// TestSalvageLostEnds: the ends of three flushes in a row are lost, and also the redo records with which their leaves
+// could be compared. Each of these flushes may have the same base as the one before. Their leaves count nevertheless.
 func TestSalvageLostEnds(t *testing.T) {
 	inTurn(t)
 	const seed = 1645
@@ -460,7 +460,7 @@ func TestSalvageLostEnds(t *testing.T) {
 	whole, _, err := salvageBytes(t, h.file, salvage.Options{})
 	require.NoError(t, err)
 	bad, what := damagePages(rand.New(rand.NewPCG(seed, 99)), h.file)
-	for range 5 { // it was by chance which of the flushes counted
+	for range 5 { // several times, because a wrong choice among the flushes would be random
 		var sum salvageTally
 		sum.compare(t, h, whole, bad, what)
 		require.Zero(t, sum.odd)
@@ -468,17 +468,17 @@ func TestSalvageLostEnds(t *testing.T) {
 	}
 }
 
-// salvageTally counts, over damaged files, what became of their records.
+// salvageTally counts the records of damaged files by what happened to them.
 type salvageTally struct {
-	undamaged, back   int // records whose newest version is undamaged; those of them that came back
-	lost              int // records that did not come back
-	stale, odd        int // older versions; those of undamaged records
-	risen             int // records that had been deleted
+	undamaged, back   int // records whose newest version is undamaged; how many of them were recovered
+	lost              int // records that were not recovered
+	stale, odd        int // records recovered in an older version; undamaged ones among them
+	risen             int // deleted records that were recovered
 	withoutCheckpoint int // files
 	untold            int // files whose log lost its end without a trace
 }
 
-// compare salvages a damaged copy of the file of a history, whole being what comes back of the file itself.
+// compare salvages a damaged copy of the file of a history. whole is what is recovered from the undamaged file.
 func (sum *salvageTally) compare(t *testing.T, h *salvageHistory, whole map[string]salvagedRecord, bad []byte, what string) {
 	pages := changedPages(h.file, bad)
 	var told []salvage.Missing
@@ -495,7 +495,7 @@ func (sum *salvageTally) compare(t *testing.T, h *salvageHistory, whole map[stri
 	damaged := func(all []logstore.Addr) bool {
 		return slices.ContainsFunc(all, func(a logstore.Addr) bool { return pages[a] || unknown[a] })
 	}
-	records := maps.Clone(all) // that were never put
+	records := maps.Clone(all) // those that were never put remain
 	gone, wrong, odd := 0, 0, sum.odd
 	for key, versions := range h.versions {
 		want := h.newest(key)

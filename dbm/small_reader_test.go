@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadersAreSmall: who opens a small database to read it, or beside its writer, takes little memory, even if that
-// has to be done again and again. The tables by which commits find conflicts are not made then; they are 3 MiB.
+// TestReadersAreSmall: opening a small database to read it, or beside its writer, takes little memory, even if that is
+// done again and again. The tables by which commits find conflicts take 3 MiB and are not made.
 func TestReadersAreSmall(t *testing.T) {
 	inTurn(t)
 	path := filepath.Join(t.TempDir(), "db")

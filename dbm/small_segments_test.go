@@ -12,13 +12,14 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestLongKeysInSmallFile: the segments of files with small limits may be too small for long keys. Then all ways to put
-// such a key refuse it with the same error, and the database goes on; a key a little shorter is taken by all.
+// TestLongKeysInSmallFile: the segments of files with small limits may be too small for long keys. Then all ways to
+// put such a key refuse it with the same error, and the database stays usable. All of them accept a key that is a
+// little shorter.
 func TestLongKeysInSmallFile(t *testing.T) {
 	value := bytes.Repeat([]byte("v"), 5000)
 	for _, c := range []struct {
 		limit         int64
-		taken, refuse int // lengths of keys
+		taken, refuse int // lengths of keys that are accepted and refused
 	}{{MinMaxFileSize, 20_300, 20_420}, {8 << 20, 53_000, 53_200}, {12 << 20, 65_500, 0}} {
 		for _, length := range []int{c.taken, c.refuse} {
 			long := bytes.Repeat([]byte("k"), length)
@@ -41,7 +42,7 @@ func TestLongKeysInSmallFile(t *testing.T) {
 					return db.Keyspace("a").Load(t.Context(), records(12_000), LoadOptions{Sorted: true, Replace: true})
 				},
 			} {
-				if length == 0 || name == "load by rows" && c.limit == MinMaxFileSize { // a megabyte does not fit
+				if length == 0 || name == "load by rows" && c.limit == MinMaxFileSize { // there is no room for a megabyte
 					continue
 				}
 				what := fmt.Sprint(name, " of ", length, " bytes, limit ", c.limit)

@@ -12,8 +12,8 @@ import (
 	"flashdbm/mvcc"
 )
 
-// reused calls update until two calls in a row have had the same memory for the state of their transactions. The
-// pool may have dropped it, or have it at another processor.
+// reused calls update until two calls in a row have used the same memory for the state of their transactions. The pool
+// may have dropped the memory, or keep it for another processor.
 func reused(t *testing.T, update func() *txShared) {
 	t.Helper()
 	var last *txShared
@@ -25,7 +25,8 @@ func reused(t *testing.T, update func() *txShared) {
 	}, time.Minute, time.Microsecond)
 }
 
-// TestUpdatesAreAsIfNew: whatever an Update has done, the next one that reuses its memory finds nothing of it.
+// TestUpdatesAreAsIfNew: an Update that reuses the memory of an earlier one finds none of its state there, whatever
+// the earlier one did.
 func TestUpdatesAreAsIfNew(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "db"), &Options{Durability: Buffered})
 	require.NoError(t, err)
@@ -79,8 +80,9 @@ func TestUpdatesAreAsIfNew(t *testing.T) {
 	}
 }
 
-// TestErrorsOfEndedUpdates: what Err says of a transaction whose memory another one has is what it said at the end,
-// and ErrTxDone once an iteration has begun after that, for this transaction alone.
+// TestErrorsOfEndedUpdates: the memory of an ended transaction is used by another one. Err of the ended transaction
+// still returns what it returned at the end. Once an iteration has begun after that, and if there was no error, it returns ErrTxDone, for this
+// transaction alone.
 func TestErrorsOfEndedUpdates(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "db"), &Options{Durability: Buffered})
 	require.NoError(t, err)
@@ -125,7 +127,8 @@ func TestErrorsOfEndedUpdates(t *testing.T) {
 }
 
 // TestKeptTransactions: goroutines keep the Tx of their Updates and use them while other Updates, of their own and of
-// other goroutines, have the memory. None of them reads or writes anything, and the race detector has nothing to say.
+// other goroutines, use the same memory. None of the ended transactions reads or writes anything, and the race
+// detector reports nothing.
 func TestKeptTransactions(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "db"), &Options{Durability: Buffered})
 	require.NoError(t, err)
@@ -170,7 +173,7 @@ func TestKeptTransactions(t *testing.T) {
 }
 
 // TestUpdateAllocates: an Update of one record allocates its handle, its node in the commit list and its part of a
-// memtable, a sixteenth or less of an object each.
+// memtable. Each of these is at most a sixteenth of an allocation.
 func TestUpdateAllocates(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools drop what they have")

@@ -73,8 +73,9 @@ func TestUnreadableKeyAsync(t *testing.T) {
 	}
 }
 
-// TestUnreadableLoad: what a load is to put and cannot be read causes a panic in the caller, who may recover, though
-// another goroutine reads it. What the load had is not there, and the handle goes on.
+// TestUnreadableLoad: a load gets a record in memory that cannot be read. This causes a panic in the caller, who may
+// recover, although another goroutine reads the record. Afterwards no record of the load is there, and the database
+// stays usable.
 func TestUnreadableLoad(t *testing.T) {
 	db, err := openUnsynced(filepath.Join(t.TempDir(), "db"), nil)
 	require.NoError(t, err)

@@ -147,7 +147,7 @@ func (w *wholeWorld) backup() error {
 	return err
 }
 
-// restore restores the newest backup, and looks at it.
+// restore restores the newest backup and compares the copy.
 func (w *wholeWorld) restore() error {
 	if len(w.backups) == 0 {
 		return nil
@@ -175,7 +175,7 @@ func (w *wholeWorld) restore() error {
 	return errors.Join(err, db.Check(w.t.Context()), db.Close())
 }
 
-// increment brings a copy to the state of the next backup, or further.
+// increment brings the copy to the state of the next backup, or of a later one.
 func (w *wholeWorld) increment() (err error) {
 	if len(w.backups) == 0 {
 		return nil
@@ -205,7 +205,7 @@ func (w *wholeWorld) increment() (err error) {
 	return w.copy.View(func(tx *Tx) error { return w.backups[w.copyAt].state.sees(tx, w.eye) })
 }
 
-// follow follows the database from the copy's state until the copy has its newest one.
+// follow follows the database from the copy's state until the copy has the newest state.
 func (w *wholeWorld) follow() error {
 	if err := w.increment(); err != nil || w.copy == nil {
 		return err

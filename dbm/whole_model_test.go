@@ -26,7 +26,7 @@ const (
 	instant                  // before the next transaction begins
 )
 
-// A wholeState is what a transaction may see: keyspaces by name, and their records. Its tables are never changed; the
+// A wholeState is what a transaction may see: keyspaces by name, and their records. Its tables are never changed. The
 // default keyspace has the number 0 and no name.
 type wholeState struct {
 	names  map[string]int
@@ -60,12 +60,12 @@ func (k wholeKey) String() string { return fmt.Sprintf("%d/%.20q", k.space, k.ke
 
 // A wholeCommit is what one commit did.
 type wholeCommit struct {
-	changed map[wholeKey]bool // a transaction that has read and writes one of them conflicts
-	touched map[wholeKey]bool // it may conflict
-	ranges  []wholeRange      // the same
-	removed map[int]bool      // keyspaces that were dropped or renamed: whoever writes in them conflicts
-	any     bool              // whoever has read may conflict
-	created bool              // a keyspace; of two transactions that do so the second conflicts
+	changed map[wholeKey]bool // a transaction that has read, and writes one of these, conflicts
+	touched map[wholeKey]bool // a transaction that has read, and writes one of these, may conflict
+	ranges  []wholeRange      // as touched
+	removed map[int]bool      // keyspaces that were dropped or renamed: a transaction that writes in them conflicts
+	any     bool              // any transaction that has read may conflict
+	created bool              // it created a keyspace; if two transactions do so, the second one conflicts
 }
 
 type wholeRange struct {
@@ -86,15 +86,15 @@ type wholeTx struct {
 	tx      *Tx
 	opts    TxOptions
 	begun   int         // commits before it
-	state   *wholeState // what it sees
+	state   *wholeState // what the transaction sees
 	own     map[int]bool
 	handles map[int]*Tx // of keyspaces that it asked for, by number
 	did     *wholeCommit
 	read    bool              // it has read something, so that it may conflict
-	reads   map[wholeKey]bool // what a Serializable transaction has read, as far as it is certain
+	reads   map[wholeKey]bool // what a Serializable transaction is known to have read
 	writes  bool
-	spaces  bool // it began when the database had keyspaces
-	times   bool // the same of records that expire
+	spaces  bool // the database had keyspaces when the transaction began
+	times   bool // the database had records that expire when the transaction began
 }
 
 // table returns a table that may be changed.
@@ -121,7 +121,8 @@ func (x *wholeTx) remove(space int, key string) {
 	x.did.touched[k], x.writes = true, true
 }
 
-// conflicts says why the commit of the transaction must fail, beside the commits since it began, and whether it may.
+// conflicts returns why the commit of the transaction must fail, given the commits since it began, or "", and whether
+// it may fail.
 func (x *wholeTx) conflicts(since []*wholeCommit) (must string, may bool) {
 	if !x.writes {
 		return "", false
@@ -189,7 +190,7 @@ func (x *wholeTx) merge(s *wholeState) *wholeState {
 	return s.trim()
 }
 
-// trim forgets tables without a name.
+// trim removes tables without a name.
 func (s *wholeState) trim() *wholeState {
 	live := map[int]bool{0: true}
 	for _, id := range s.names {
@@ -202,7 +203,7 @@ func (s *wholeState) trim() *wholeState {
 	return s
 }
 
-// sees compares all that a transaction can read with what it should be.
+// sees compares all that a transaction can read with the state.
 func (s *wholeState) sees(tx *Tx, rng *rand.Rand) error {
 	names := slices.Sorted(maps.Keys(s.names))
 	if got := slices.Collect(tx.Keyspaces()); !slices.Equal(got, names) {
@@ -284,7 +285,7 @@ func briefly(v string) string {
 	return strconv.Quote(v)
 }
 
-// wholeAnyKey draws a key. There are few, so that transactions meet.
+// wholeAnyKey draws one of few keys, so that transactions conflict.
 func wholeAnyKey(rng *rand.Rand) []byte {
 	switch rng.IntN(40) {
 	case 0:
@@ -302,7 +303,7 @@ func wholeAnyKey(rng *rand.Rand) []byte {
 	case 12:
 		return []byte{0, byte(rng.IntN(4))}
 	case 13, 14, 15, 16, 17, 18:
-		return fmt.Appendf(nil, "%05d", rng.IntN(2000)) // of many
+		return fmt.Appendf(nil, "%05d", rng.IntN(2000)) // of many keys
 	}
 	return fmt.Appendf(nil, "k%02d", rng.IntN(30))
 }

@@ -49,7 +49,7 @@ func (w *wholeWorld) stepIterate(x *wholeTx, h *Tx, space int) error {
 		return nil
 	}
 	i, what := 0, w.rng.IntN(4)
-	x.read = x.read || len(keys) > 0 // of an empty range nothing may have been read
+	x.read = x.read || len(keys) > 0 // in an empty range nothing may have been read
 	switch what {
 	case 0:
 		for k, v := range h.Range(from, to) {
@@ -106,14 +106,14 @@ func (w *wholeWorld) stepIterate(x *wholeTx, h *Tx, space int) error {
 	return nil
 }
 
-// stepCursor moves a cursor, and writes while it stands.
+// stepCursor moves a cursor, and writes between its moves.
 func (w *wholeWorld) stepCursor(x *wholeTx, h *Tx, space int) error {
 	c := h.Cursor()
 	const fresh, at, after, before = 0, 1, 2, 3
 	where, pos := fresh, ""
 	for range w.rng.IntN(20) {
 		keys := keysIn(x.state.tables[space], nil, nil)
-		i := -1 // of the record that the move should find
+		i := -1 // index of the record that the move must find
 		var moved bool
 		move := w.rng.IntN(8)
 		switch move {
@@ -194,7 +194,7 @@ func (w *wholeWorld) stepCursor(x *wholeTx, h *Tx, space int) error {
 	return c.Err()
 }
 
-// stepCatalog creates, drops or renames a keyspace, or asks for one that is not there.
+// stepCatalog creates, drops or renames a keyspace, or asks for one that does not exist.
 func (w *wholeWorld) stepCatalog(x *wholeTx) error {
 	name, to := string('a'+byte(w.rng.IntN(5))), string('a'+byte(w.rng.IntN(5)))
 	id, found := x.state.names[name]

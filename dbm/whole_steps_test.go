@@ -21,7 +21,7 @@ var wholeSteps = []func(*wholeWorld, *wholeTx, *Tx, int) error{
 	(*wholeWorld).stepCursor, (*wholeWorld).stepMany,
 }
 
-// step does one thing in the transaction.
+// step makes one step in the transaction.
 func (w *wholeWorld) step(x *wholeTx) error {
 	if x.spaces && w.rng.IntN(6) == 0 {
 		return w.stepCatalog(x)

@@ -24,10 +24,10 @@ var (
 	wholeTrace = flag.Bool("whole.trace", false, "TestWholeModel says what it does")
 )
 
-// TestWholeModel draws from all public operations at once, and compares every result with a model: transactions that
-// overlap, in several keyspaces, with records that expire, ranges, loads, batches and asynchronous commits; snapshots
-// that stay open, readers beside the writer, backups, increments, a follower and a copy; compaction and reopening with
-// other options, small memory and full files.
+// TestWholeModel draws from all public operations and compares every result with a model: overlapping transactions in
+// several keyspaces, records that expire, ranges, loads, batches and asynchronous commits, snapshots that stay open,
+// readers beside the writer, backups, increments, a follower and a copy, compaction, reopening with other options,
+// small memory and full files.
 func TestWholeModel(t *testing.T) {
 	for i := range *wholeRuns {
 		seed := *wholeFirst + uint64(i)
@@ -41,12 +41,12 @@ func TestWholeModel(t *testing.T) {
 	}
 }
 
-// A wholeWorld is a database, its model, and all that is open at once.
+// A wholeWorld is a database, its model, and everything that is open at the same time.
 type wholeWorld struct {
 	t       *testing.T
 	dir     string
 	rng     *rand.Rand
-	eye     *rand.Rand // of comparisons, so that more of them do not change what is done
+	eye     *rand.Rand // used by comparisons, so that more comparisons do not change the script
 	db      *DB
 	opts    Options
 	act     int
@@ -63,7 +63,7 @@ type wholeWorld struct {
 
 	backups  []wholeBackup // the full one and increments that follow it
 	copy     *DB
-	copyAt   int // the backup whose state the copy has
+	copyAt   int // index of the backup whose state the copy has
 	unneeded int // conflicts without a reason
 	refused  int // writes that found no room
 }
@@ -103,7 +103,7 @@ func (w *wholeWorld) run() (err error) {
 	}()
 	began := time.Now()
 	for w.act = range *wholeActs {
-		if time.Since(began) > *wholeTime { // writes wait for the snapshots that hold the space of a full file
+		if time.Since(began) > *wholeTime { // on a full file, writes wait for the snapshots that hold space
 			break
 		}
 		if err := w.do(); err != nil {
@@ -144,7 +144,7 @@ func (w *wholeWorld) open() (err error) {
 	return err
 }
 
-// do does one thing that the draw decides.
+// do makes one random step.
 func (w *wholeWorld) do() error {
 	acts := []struct {
 		name  string
@@ -237,14 +237,14 @@ func (w *wholeWorld) end() error {
 	return w.commit(x, h.Commit)
 }
 
-// commit commits a transaction, and says what should come of it.
+// commit commits a transaction and compares the result with the result that the model expects.
 func (w *wholeWorld) commit(x *wholeTx, commit func() error) error {
 	must, may := x.conflicts(w.commits[x.begun:])
 	err := commit()
 	w.log("  commit: %v (must conflict: %q, may: %v)", err, must, may)
 	switch {
 	case errors.Is(err, ErrConflict):
-		if !may { // keys that share a slot, or a ring that was too short: see internal/commit
+		if !may { // possible reasons: keys that share a slot, or a ring that was too short, see internal/commit
 			w.unneeded++
 		}
 		return nil
@@ -259,7 +259,7 @@ func (w *wholeWorld) commit(x *wholeTx, commit func() error) error {
 	return nil
 }
 
-// committed takes over what a transaction did.
+// committed applies what a transaction did to the model.
 func (w *wholeWorld) committed(x *wholeTx) {
 	if !x.writes {
 		return
@@ -276,14 +276,15 @@ func (w *wholeWorld) committed(x *wholeTx) {
 	}
 }
 
-// expired notes that background work deletes expired records, from now on at any time: whoever has read may conflict.
+// expired notes that background work may delete expired records from now on: any transaction that has read may
+// conflict.
 func (w *wholeWorld) expired() {
 	c := newWholeCommit()
 	c.any = true
 	w.commits = append(w.commits, c)
 }
 
-// alone runs one transaction of its own, by one of the methods of DB and Keyspace.
+// alone runs one transaction by one of the methods of DB and Keyspace.
 func (w *wholeWorld) alone() error {
 	var x *wholeTx
 	fn := func(tx *Tx) error {

@@ -155,7 +155,7 @@ func (w *wholeWorld) load() error {
 		space = id
 		if opts.Replace || len(w.state.tables[id]) == 0 {
 			w.numbers++
-			space = w.numbers // it becomes a new one: always with Replace, otherwise if a megabyte and more is loaded
+			space = w.numbers // the keyspace gets a new number: always with Replace, otherwise if at least a megabyte is loaded
 			x.state.names[name], x.state.tables[space], x.own[space] = space, map[string]wholeRecord{}, true
 			x.did.changed[wholeKey{catalogSpace, name}], x.did.touched[wholeKey{catalogSpace, name}] = true, true
 			if ok && opts.Replace {
@@ -208,7 +208,7 @@ func (w *wholeWorld) load() error {
 	return nil
 }
 
-// endAsked rolls transactions back that have asked for a keyspace.
+// endAsked rolls back transactions that have asked for a keyspace.
 func (w *wholeWorld) endAsked(id int) (err error) {
 	w.txs = slices.DeleteFunc(w.txs, func(x *wholeTx) bool {
 		asked := x.handles[id] != nil

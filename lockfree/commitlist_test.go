@@ -84,7 +84,7 @@ func TestListPushFailsWhenHeadMoved(t *testing.T) {
 	require.False(t, l.Push(late, seen))
 	require.Equal(t, []int{1}, walk(l.Head()))
 
-	// Draining and cutting everything doesn't bring the old head back.
+	// Draining the list and cutting everything does not restore the old head.
 	_, newest := drain(&l)
 	l.Cut(newest)
 	require.False(t, l.Push(late, seen))

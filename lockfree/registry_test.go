@@ -66,8 +66,8 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestScanForgetsUnsettledValue scans while an Acquire has stored a value that
-// the watermark has left behind, below the horizon of an earlier scan.
+// TestScanForgetsUnsettledValue scans while an Acquire has stored a value that the watermark has already passed, and
+// that is below the horizon of an earlier scan.
 func TestScanForgetsUnsettledValue(t *testing.T) {
 	var r Registry
 	var watermark atomic.Uint64
@@ -215,8 +215,8 @@ func TestRegistryDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// TestRegistryConcurrently lets a scanner declare values dead as a store would
-// free versions, and readers look whether what they read at is alive.
+// TestRegistryConcurrently lets a scanner declare values dead, as a store frees versions. Readers check that the value
+// at which they read is not dead.
 func TestRegistryConcurrently(t *testing.T) {
 	const readers = 3
 	values := 200_000
@@ -281,7 +281,7 @@ func TestRegistryConcurrently(t *testing.T) {
 				return
 			}
 			lastHorizon = horizon
-			// Kill what is not pinned of the values that were not dead before.
+			// Declare the values dead that no reader pins and that were not dead before.
 			for below < pins[len(pins)-1] && dead[below].Load() {
 				below++
 			}
@@ -333,8 +333,8 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// TestClaimsAgainFirst: if few readers exist at once, few slots are ever claimed, so a scan has few to look at;
-// and after many readers, their slots are used again.
+// TestClaimsAgainFirst: if few readers exist at the same time, few slots are ever claimed, so that a scan looks at
+// few. After many readers, their slots are used again.
 func TestClaimsAgainFirst(t *testing.T) {
 	var r Registry
 	var applied atomic.Uint64
@@ -375,7 +375,7 @@ func TestStampOthers(t *testing.T) {
 	r.StampOthers(9)
 	require.EqualValues(t, 7, silent.slot.since.Load())
 	silent.Release()
-	silent.slot.since.Store(9) // by who saw it before it was released
+	silent.slot.since.Store(9) // a stamp by a goroutine that saw the slot before it was released
 	again := r.AcquireNear(silent, &watermark)
 	require.Equal(t, silent.slot, again.slot)
 	require.Zero(t, again.slot.since.Load())

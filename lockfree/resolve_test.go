@@ -26,7 +26,7 @@ type txn struct {
 	seq      atomic.Uint64 // 0 until the consumer sets it
 }
 
-// resolving is the list with what stands beside it.
+// resolving is the list together with its side table.
 type resolving struct {
 	list    List[txn]
 	table   [resolveKeys]atomic.Uint64
@@ -86,7 +86,7 @@ func (r *resolving) inTable(t *txn) bool {
 	return slices.ContainsFunc(t.keys, func(k int) bool { return r.table[k].Load() > t.snapshot })
 }
 
-// consume takes one batch through.
+// consume processes one batch.
 func (r *resolving) consume(buf []*Node[txn], pause func()) []*Node[txn] {
 	batch := r.list.Drain(buf[:0])
 	if len(batch) == 0 {
@@ -145,8 +145,7 @@ func randomKeys(rng *rand.Rand) []int {
 	return rng.Perm(resolveKeys)[:1+rng.IntN(2)]
 }
 
-// runSchedule interleaves three transactions at a time and a consumer, step by
-// step, as the seed says.
+// runSchedule interleaves the steps of a consumer and of three transactions at a time, as the seed says.
 func runSchedule(seed uint64, f fault) *resolving {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	r := &resolving{fault: f}
@@ -177,7 +176,7 @@ func runSchedule(seed uint64, f fault) *resolving {
 		}
 	}))
 	for len(actors) > 0 {
-		// An actor runs for a few steps: others get far ahead of it.
+		// An actor runs for several steps in a row, so that the others stay far behind or ahead.
 		i := rng.IntN(len(actors))
 		for range 1 + rng.IntN(6) {
 			if _, more := actors[i].next(); !more {
@@ -219,8 +218,8 @@ func TestResolveSchedulesFindFaults(t *testing.T) {
 	}
 }
 
-// TestResolveRetryFindsConflictInTable is the one schedule that made "then the
-// table again" a rule.
+// TestResolveRetryFindsConflictInTable runs the schedule in which a transaction must check the table again after a
+// failed push.
 func TestResolveRetryFindsConflictInTable(t *testing.T) {
 	r := &resolving{}
 	none := func() {}

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leaf goes on changing after it was written. Once it is based on what was written, it has the same records as
-// before, and uses neither the image that had some of its cells before nor its own former pieces.
+// A leaf that was written changes further. After Rebase to the written image, it has the same records as before, and
+// uses neither the older image that had some of its cells nor its former pieces.
 func TestRebase(t *testing.T) {
 	m := NewMemory()
 	m.poison, m.Even = true, true
@@ -24,7 +24,7 @@ func TestRebase(t *testing.T) {
 		}
 		a := &m.apply
 		a.start(&tree{memory: m, live: map[PageID]bool{}})
-		key := func() []byte { // the empty key, and with it the empty cell, is among them
+		key := func() []byte { // some keys are empty, and then the cell may be empty too
 			if seed%2 > 0 && r.IntN(12) == 0 {
 				return nil
 			}

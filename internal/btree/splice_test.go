@@ -56,15 +56,15 @@ func (t *tree) splice(tb testing.TB, m model, ops []Op) {
 	}
 }
 
-// TestSplice splices rows of records into random trees, at their ends and between neighbours, several after each other
-// at one place, with batches of Apply in between. It compares the tree with a map, and older snapshots too.
+// TestSplice splices rows of records into random trees, at their ends and between neighbours, several in succession at
+// the same place, with batches of Apply in between. It compares the tree, and older snapshots, with a map.
 func TestSplice(t *testing.T) {
 	inTurn(t)
 	key := func(r *rand.Rand) []byte { return fmt.Appendf(nil, "%06d", 10*r.Intn(3000)) }
 	for seed := range int64(12) {
 		r := rand.New(rand.NewSource(seed))
 		tr, m := newTree(), model{}
-		if seed > 0 { // else into an empty leaf
+		if seed > 0 { // seed 0 starts with an empty leaf
 			_, err := tr.apply(tr.batch(r, m, key, []int{5, 600, 6000}[seed%3], 0))
 			require.NoError(t, err)
 		}
