@@ -35,7 +35,8 @@ type held struct {
 	end  int64 // of the lease
 }
 
-// TestModel allocates, retires and reaps at random, and finds every block's bytes as they were until its lease is over.
+// TestModel allocates, retires and reaps blocks at random. The bytes of every block stay unchanged until its lease has
+// ended.
 func TestModel(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 2))

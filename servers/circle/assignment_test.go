@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAssignment takes an assignment from three shards to five and to two others, one pair after the other: each hash changes its owner once,
-// with its pair, and the ranges say the same as the owners.
+// TestAssignment changes an assignment of three shards to one of five, and then to one of two others, one pair of
+// shards after the other. Each hash changes its owner once, together with its pair, and the ranges agree with the
+// owners.
 func TestAssignment(t *testing.T) {
 	const seed = 77
 	a := First(3)

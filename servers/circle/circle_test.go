@@ -34,7 +34,7 @@ func TestOwnerAndRangesAgree(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// TestMoves adds a shard: keys move to it, about its part of them, and none moves elsewhere.
+// TestMoves adds a shard. About its share of the keys moves to it, and no key moves between other shards.
 func TestMoves(t *testing.T) {
 	before, after := New(9, []uint32{1, 2, 3, 4, 5, 6, 7}), New(9, []uint32{8, 7, 6, 5, 4, 3, 2, 1})
 	const keys = 100_000
@@ -56,7 +56,7 @@ func TestMoves(t *testing.T) {
 	assert.NotEqual(t, Hash(1, []byte("k")), Hash(2, []byte("k")))
 }
 
-// TestChunks: the chunks of a value lie where its key does, and their keys say so.
+// TestChunks: the chunks of a value lie in the same place of the circle as its key, and their keys show that.
 func TestChunks(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 1000 {

@@ -13,7 +13,7 @@ import (
 
 func built(it *Item) ([]byte, uint64) {
 	b := make([]byte, Size(len(it.Key), len(it.Value)))
-	for i := range b { // what a place has from its last item
+	for i := range b { // bytes of an earlier item
 		b[i] = byte(i) | 1
 	}
 	return b, Build(b, it)
@@ -55,7 +55,7 @@ func TestVerify(t *testing.T) {
 	require.ErrorIs(t, err, ErrStale)
 }
 
-// TestTorn mixes the words of two current items of one size: only the two pure copies may pass.
+// TestTorn mixes the words of two valid items of the same size. Only the two unmixed copies may be accepted.
 func TestTorn(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {

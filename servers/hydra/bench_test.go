@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkGet is a GET of 16 + 32 bytes through a node in the same process: one-sided and by message, from one goroutine and from 50.
+// BenchmarkGet is a GET of 16 + 32 bytes from a node in the same process: one-sided and by message, from one goroutine
+// and from 50.
 func BenchmarkGet(b *testing.B) {
 	for _, how := range []string{"one-sided", "message"} {
 		for _, goroutines := range []int{1, 50} {

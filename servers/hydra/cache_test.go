@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPointerCache: of half as many pointers as there are places nearly all stay; a pointer is found by its own hash
-// only; a full set replaces.
+// TestPointerCache: of half as many pointers as there are slots, nearly all are kept. A pointer is found only by its
+// own hash. A full set replaces a pointer.
 func TestPointerCache(t *testing.T) {
 	require.EqualValues(t, 64, reflect.TypeFor[pointerSet]().Size(), "a line of the processor's cache")
 	require.EqualValues(t, 128, reflect.TypeFor[pointer]().Size())
@@ -62,8 +62,8 @@ func TestPointerCache(t *testing.T) {
 	require.Equal(t, setPlaces-1, left, "one was replaced")
 }
 
-// TestPointerCacheShared has goroutines get and drop pointers of one set while another one puts: each pointer that is
-// got has the hash that was asked for.
+// TestPointerCacheShared has goroutines get and drop pointers of one set while another goroutine puts. Each pointer
+// that is returned has the requested hash.
 func TestPointerCacheShared(t *testing.T) {
 	c := newPointers(1)
 	hash := func(r *rand.Rand) uint64 { return r.Uint64N(2*setPlaces)<<48 | r.Uint64N(2)<<20 } // two of each tag

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGuideLeavesNothingQueued: a request for the map may be queued for a node that is asked because no shard is
-// connected, when its connection has ended and the engine does not know that yet. It ends with the connection, as one
-// that was sent does. Otherwise nobody was asked for the map any more.
+// TestGuideLeavesNothingQueued: a request for the map may be queued for a node whose connection has ended, before the
+// engine has noticed the end. (The node is asked because no shard is connected.) The queued request ends with the
+// connection, as a sent one does. Otherwise no node would be asked for the map again.
 func TestGuideLeavesNothingQueued(t *testing.T) {
 	f := newBench(t)
 	f.s.conn, f.s.sided = nil, nil
@@ -31,8 +31,8 @@ func TestGuideLeavesNothingQueued(t *testing.T) {
 	require.Equal(t, []*shard{f.s}, f.e.shards)
 }
 
-// TestOwnRequestsKeepTheirShard: a new map does not send the engine's own requests to other shards. The tenure that one
-// shard grants would count for another one's memory.
+// TestOwnRequestsKeepTheirShard: a new map does not send the engine's own requests to other shards. Otherwise the
+// tenure that one shard grants would be used for the memory of another shard.
 func TestOwnRequestsKeepTheirShard(t *testing.T) {
 	f := newBench(t)
 	f.e.setMap(protocol.Map{Version: 2, Seed: 5, Shards: []protocol.Place{{Shard: 0, Addrs: []string{"x:y"}}, {Shard: 1, Addrs: []string{"x:z"}}}})
@@ -61,8 +61,8 @@ func TestOwnRequestsKeepTheirShard(t *testing.T) {
 	asked.request(protocol.OpRenew)
 }
 
-// TestOwnRequestsEnd does to an engine, in random order, what may happen to it, and looks after each step whether what
-// the engine waits for will come: a request whose answer it expects is under way, or queued, on a connection.
+// TestOwnRequestsEnd makes the events that an engine may meet happen in random order. After each of them, a request
+// whose answer the engine expects is under way or queued on a connection.
 func TestOwnRequestsEnd(t *testing.T) {
 	for seed := range uint64(40) {
 		w := &world{bench: newBench(t), r: rand.New(rand.NewPCG(seed, 0))}
@@ -91,7 +91,7 @@ func (w *world) step() string {
 		w.mono += time.Duration(r.IntN(30)) * ms
 		e.Tick(time.Now())
 		for _, s := range e.toDial() {
-			s.dialing = r.IntN(2) == 0 // the attempt lasts
+			s.dialing = r.IntN(2) == 0 // connecting takes a while
 		}
 		return "tick"
 	case 1:
@@ -176,7 +176,7 @@ func (w *world) answer(s *shard, m wire.Message) {
 	w.e.answered(s, m)
 }
 
-// check compares what the engine waits for with its requests.
+// check compares the answers that the engine waits for with its requests.
 func (w *world) check(when string) {
 	type kind struct {
 		op protocol.Op

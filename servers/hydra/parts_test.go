@@ -31,8 +31,8 @@ func twoRequests() []Request {
 	return []Request{{Kind: Get, Key: []byte("a")}, {Kind: Put, Key: []byte("b"), Value: []byte("1")}}
 }
 
-// TestBegin: requests that were begun end when the shard has answered them all, or when they are withdrawn. The memory of
-// those that were withdrawn is not used for others, as the shard may still find them.
+// TestBegin: a call of several requests ends when the shard has answered all of them, or when they are withdrawn. The
+// memory of withdrawn requests is not reused, because the shard may still find them.
 func TestBegin(t *testing.T) {
 	h, c := newHost(t, nil)
 	require.True(t, c.Begins())
@@ -64,7 +64,7 @@ func TestBegin(t *testing.T) {
 	require.Equal(t, 2, ended)
 
 	list = list[2:]
-	c.Begin(b, list) // none that a shard could answer
+	c.Begin(b, list) // none of them is for a shard
 	require.Equal(t, 3, ended)
 }
 

@@ -15,9 +15,9 @@ import (
 
 var pointerRequests = flag.Int("hydra.requests", 5000, "records, and requests for them, of TestPointerHits")
 
-// TestPointerHits is figure 11 of the paper: one client with one cache of pointers makes as many requests as there
-// are records, drawn by a Zipfian distribution. A pointer hits if the Read answers the GET. Updates make pointers
-// useless, and replace GETs: when the share of updates rises from none to half of the requests, the paper has 75.5 %
+// TestPointerHits is figure 11 of the paper: one client with one cache of pointers makes as many requests as there are
+// records, drawn by a Zipfian distribution. A pointer hits if the Read answers the GET. Updates invalidate pointers,
+// and take the place of GETs. When the share of updates rises from none to half of the requests, the paper has 75.5 %
 // fewer hits, and a simulation of its rules 74.8 %.
 func TestPointerHits(t *testing.T) {
 	if testing.Short() {

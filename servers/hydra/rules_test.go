@@ -102,7 +102,7 @@ func (f *bench) learn(lease, tenure time.Duration) {
 	f.answer(f.request(protocol.OpExtent), 0, protocol.StatusOK, x.AppendBody(nil))
 }
 
-// landed returns the memory into which the Read under way reads.
+// landed returns the memory to which the running Read writes.
 func (f *bench) landed() []byte {
 	return f.s.net.land.Bytes()[f.reads[0]*readSize:][:guard.Size(3, 5)]
 }
@@ -125,7 +125,7 @@ type readCase struct {
 	after         func(*bench) // called after the post
 	posted        bool
 	accepted      bool
-	late          bool // only the engine accepts it: a caller reads the clock once, after the Read
+	late          bool // accepted only by the engine: a caller reads the clock once, after the Read
 }
 
 const ms = time.Millisecond
@@ -374,7 +374,7 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, f.write(me).Number, f.write(again2).Number)
 	ml := f.request(protocol.OpPut)
 	require.EqualValues(t, 6, f.write(ml).Number, "numbers are given at the first send")
-	f.answer(mc, 0, protocol.StatusOK, written(7)) // the ID of the first try, which belongs to no request any more
+	f.answer(mc, 0, protocol.StatusOK, written(7)) // the ID of the first try, which no longer belongs to a request
 	require.False(t, c.waiter.done())
 	f.answer(again, 0, protocol.StatusUnknownOutcome, nil)
 	require.ErrorIs(t, c.err, ErrUnknownOutcome)
@@ -510,8 +510,8 @@ func TestSilentShard(t *testing.T) {
 	require.ErrorIs(t, c.err, ErrNotFound)
 }
 
-// TestSilentShardOfAMapWithOneNode: right after a failover the map names the new primary alone. If that is stopped, the
-// client goes to the nodes that it knew first.
+// TestSilentShardOfAMapWithOneNode: right after a failover the map names only the new primary. If that node is
+// stopped, the client asks the nodes that it knew first.
 func TestSilentShardOfAMapWithOneNode(t *testing.T) {
 	f := newBench(t)
 	f.mono = time.Second
@@ -526,8 +526,8 @@ func TestSilentShardOfAMapWithOneNode(t *testing.T) {
 	require.Nil(t, f.s.conn)
 }
 
-// guide has the engine ask a node for the map, as it does while no shard is connected, and returns the shard that stands
-// for the node, and its connection.
+// guide makes the engine ask a node for the map, as it does while no shard is connected. It returns the shard that
+// represents the node, and its connection.
 func (f *bench) guide() (guide *shard, asked *bench) {
 	asked = &bench{t: f.t}
 	guide = &shard{id: protocol.AnyShard, net: f.s.net, conn: asked, extents: map[uint32]*extent{}}
@@ -536,9 +536,9 @@ func (f *bench) guide() (guide *shard, asked *bench) {
 	return guide, asked
 }
 
-// TestGuideLeavesNoRequest: a node that is asked for the map because no shard is connected may be asked again before it
-// has answered, and its connection ends with the first answer. The second request ends with it: otherwise nobody was
-// asked for the map any more.
+// TestGuideLeavesNoRequest: a node is asked for the map because no shard is connected, and may be asked a second time
+// before it answers. Its connection ends with the first answer. The second request ends with the connection. Otherwise
+// no node would be asked for the map again.
 func TestGuideLeavesNoRequest(t *testing.T) {
 	f := newBench(t)
 	f.s.conn, f.s.sided = nil, nil
@@ -558,7 +558,7 @@ func TestGuideLeavesNoRequest(t *testing.T) {
 	f.request(protocol.OpMap)
 }
 
-// TestSilentGuide: a node that is asked for the map, and is stopped before it answers, is given up.
+// TestSilentGuide: if a node that is asked for the map is stopped before it answers, the client stops waiting for it.
 func TestSilentGuide(t *testing.T) {
 	f := newBench(t)
 	f.s.conn, f.s.sided = nil, nil

@@ -78,8 +78,8 @@ func TestSightsUnderFire(t *testing.T) {
 	require.NoError(t, k.c.Close())
 }
 
-// TestNoTickBehindClose: a caller that has made its GET before Close, and finds after it that a Tick is due, dials no
-// node.
+// TestNoTickBehindClose: a caller makes its GET before Close, and finds afterwards that a Tick is due. It then
+// connects to no node.
 func TestNoTickBehindClose(t *testing.T) {
 	c := newClient(nil)
 	c.e.setMap(protocol.Map{Version: 1, Seed: 5, Shards: []protocol.Place{{Shard: 0, Addrs: []string{"x:y"}}}})

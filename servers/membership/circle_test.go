@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProposalOfAFormerPrimary: a part is handed over only while both shards have the primaries that the proposal is from.
+// TestProposalOfAFormerPrimary: a part is handed over only while both shards still have the primaries that made the
+// proposal.
 func TestProposalOfAFormerPrimary(t *testing.T) {
 	c := cluster.NewMemory()
 	defer c.Close()

@@ -19,27 +19,28 @@ import (
 
 var growthPlot = flag.String("growth.plot", "", "file for the plot of what clusters of 1 to 64 nodes can do")
 
-// What a shard's thread takes for a request, in microseconds: BenchmarkReplicatedInsert of package shard, relaxed, keys of 16 and values of 32 bytes.
+// Time that a shard's thread needs for a request, in microseconds: from BenchmarkReplicatedInsert of package shard,
+// relaxed, with keys of 16 and values of 32 bytes.
 var (
 	serviceGet    = 0.83
-	serviceInsert = []float64{5.3, 6.1, 7.2} // by the number of secondaries
+	serviceInsert = []float64{5.3, 6.1, 7.2} // by number of secondaries
 	serviceMerge  = 5.7
 )
 
 const (
 	growthShards     = 256
-	growthProcessors = 4 // of a node
+	growthProcessors = 4 // processors of a node
 	growthReplicas   = 3
 )
 
-// A workload is what clients ask for, and how much of it each shard gets.
+// A workload says what clients request, and which share of it each shard gets.
 type workload struct {
 	name    string
 	inserts float64 // the other requests are GETs by message
 	shares  []float64
 }
 
-// growthKeys is how many keys there are: fewer where nothing is plotted.
+// growthKeys is the number of keys. It is lower if nothing is plotted.
 func growthKeys() int {
 	if *growthPlot == "" {
 		return 500_000
@@ -47,7 +48,7 @@ func growthKeys() int {
 	return 10_000_000
 }
 
-// shares returns the part of the requests that each shard gets, for keys drawn uniformly or by Zipf's law (0.99).
+// shares returns each shard's share of the requests, for keys drawn uniformly or by Zipf's law (0.99).
 func shares(zipf bool) []float64 {
 	keys, draws := growthKeys(), growthKeys()/5
 	ids := make([]uint32, growthShards)
@@ -77,14 +78,15 @@ func shares(zipf bool) []float64 {
 	return list
 }
 
-// capacity returns how many million requests a second the nodes can serve, by the busiest node or the busiest shard's thread, and which of the two it is.
+// capacity returns how many million requests per second the nodes can serve, limited by the busiest node or by the
+// thread of the busiest shard, and which of these is the limit.
 func capacity(m *Node, nodes []string, w *workload) (most float64, limit string) {
 	k := &knowledge{nodes: map[string]nodeEntry{}, drained: map[string]bool{}}
 	for _, name := range nodes {
 		k.nodes[name] = nodeEntry{Member: name}
 	}
 	m.knows.Store(k)
-	demand := map[string]float64{} // microseconds for a request to the cluster
+	demand := map[string]float64{} // microseconds per request to the cluster
 	busiest := 0.0
 	for number, share := range w.shares {
 		set := m.ranked(uint32(number))
@@ -106,8 +108,9 @@ func capacity(m *Node, nodes []string, w *workload) (most float64, limit string)
 	return 1 / node, "the busiest node"
 }
 
-// TestGrowth computes what clusters of 1 to 64 nodes can serve, with the measured times of a shard's thread and the places that nodes give shards, and what
-// is left when one node or a tenth of them have failed and the rest has taken over. The network is not in it.
+// TestGrowth computes what clusters of 1 to 64 nodes can serve, from measured times of a shard's thread and from the
+// assignment of shards to nodes, and what is left when one node or a tenth of the nodes have failed and the others
+// have taken over. It does not include the network.
 func TestGrowth(t *testing.T) {
 	m := &Node{config: Config{Replicas: growthReplicas}}
 	uniform, zipf := shares(false), shares(true)
@@ -147,7 +150,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// plotGrowth draws millions of requests a second by nodes, both axes by powers of two.
+// plotGrowth plots millions of requests per second against the number of nodes, both axes in powers of two.
 func plotGrowth(sizes []int, loads []workload, lines map[string][]float64) []byte {
 	const left, top, width, height, least, most = 50.0, 30.0, 420.0, 300.0, 0.125, 256.0
 	colours := []string{"#2a78b5", "#3aa655", "#d1662f", "#8e5bb5"}

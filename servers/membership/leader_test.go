@@ -9,9 +9,9 @@ import (
 	"flashdbm/servers/replica"
 )
 
-// TestSuspects: a primary is replaced for two reasons, and not for one. A secondary that has lost the primary's ring
-// is a reason at once, also at the beginning of a term; one that has not had a ring yet is none before it has had the
-// time to get one.
+// TestSuspects: a primary is replaced only if there are two reasons. A secondary that has lost the ring of the primary
+// is a reason at once, also at the beginning of a term. A secondary that has not had a ring yet is a reason only after
+// the time that it needs to get one.
 func TestSuspects(t *testing.T) {
 	const term = 7
 	now := time.Now()

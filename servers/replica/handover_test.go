@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// yield begins a handover to a and lets time pass until the reign is closed.
+// yield begins a handover to a, and lets time pass until the reign is closed.
 func (s *stage) yield(stays bool) {
 	require.True(s.t, s.r.HandOver("a", stays))
 	assert.True(s.t, s.r.Yields())
@@ -20,7 +20,8 @@ func (s *stage) yield(stays bool) {
 	}
 }
 
-// TestHandOver: who passes on no tenure for long enough, and is still, proposes the next reign, and tells nothing from then on (invariant 11).
+// TestHandOver: a primary that has passed on no tenure for long enough, and has nothing in progress, proposes the next
+// reign. From then on it tells clients nothing (invariant 11).
 func TestHandOver(t *testing.T) {
 	s := newStage(t, Relaxed, "a", "b")
 	s.append(3)
@@ -46,7 +47,7 @@ func TestHandOver(t *testing.T) {
 	assert.True(t, s.r.Closed(), "it can follow with what it has")
 }
 
-// TestHandOverThatFails: another change of the record has come first; the primary goes on.
+// TestHandOverThatFails: another change of the record has come first, so the primary continues.
 func TestHandOverThatFails(t *testing.T) {
 	s := newStage(t, Relaxed, "a", "b")
 	s.yield(false)
@@ -54,7 +55,7 @@ func TestHandOverThatFails(t *testing.T) {
 	rec, ok := s.next()
 	require.True(t, ok)
 	assert.Equal(t, []string{"a", "b"}, rec.Set, "it leaves the set with that")
-	s.actors["a"].far.held = true // the heir falls silent: the set shall go on without it
+	s.actors["a"].far.held = true // the heir falls silent: the set must continue without it
 	for range 14 {
 		s.pass(50 * time.Millisecond)
 		rec, ok = s.next()
@@ -76,7 +77,8 @@ func TestHandOverThatFails(t *testing.T) {
 	assert.False(t, s.r.HandOver("a", false), "it is in the set no more")
 }
 
-// TestHeirHasAll: nothing is proposed before the heir has merged all that is committed, and all is committed. Requests do not wait for that for ever.
+// TestHeirHasAll: the next reign is proposed only after everything is committed and the heir has merged all of it.
+// Requests do not wait for that for ever.
 func TestHeirHasAll(t *testing.T) {
 	s := newStage(t, Relaxed, "a", "b")
 	assert.False(t, s.r.HandOver("c", false), "a stranger lacks everything")
@@ -105,7 +107,8 @@ func TestHeirHasAll(t *testing.T) {
 	assert.Equal(t, "a", rec.Primary)
 }
 
-// TestHandedReignBeginsAtOnce: the heir waits for nobody's tenure. A reign that was not handed over does.
+// TestHandedReignBeginsAtOnce: the heir does not wait for the end of any tenure. A reign that was not handed over
+// does.
 func TestHandedReignBeginsAtOnce(t *testing.T) {
 	for _, handed := range []bool{true, false} {
 		s := newStage(t, Relaxed)
@@ -121,7 +124,8 @@ func TestHandedReignBeginsAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeavesOnceEnoughAreLeft: a member that shall leave the set does once as many as are wished for are left (invariant 14).
+// TestLeavesOnceEnoughAreLeft: a member that has to leave the set does so once as many members are left as are wanted
+// (invariant 14).
 func TestLeavesOnceEnoughAreLeft(t *testing.T) {
 	s := newStage(t, Strict, "a")
 	b := s.actor("b", Strict)

@@ -15,7 +15,8 @@ import (
 
 const testSize = 4096
 
-// TestRing brings entries of all sizes through many laps of a ring, in pieces of words and in any order, and reads them while they come.
+// TestRing writes entries of all sizes to a ring, for many laps, word by word and in any order, and reads them at the
+// same time.
 func TestRing(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -28,7 +29,7 @@ func TestRing(t *testing.T) {
 		in.next = first + 1
 		l.Keep(0)
 		var want [][]byte
-		posted, merged := first, 0 // what has come; how many have been read
+		posted, merged := first, 0 // entries that were written; number of entries read
 		for merged < 300 {
 			switch r.IntN(3) {
 			case 0:
@@ -74,7 +75,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestLogKeeps makes sure that nothing is overwritten that somebody needs.
+// TestLogKeeps checks that no entry is overwritten that somebody still needs.
 func TestLogKeeps(t *testing.T) {
 	d := mem.NewNetwork().Open()
 	l, err := NewLog(d, testSize, 0, nil)
@@ -135,7 +136,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestFailover promotes the member with the most entries among those that have all that was acknowledged.
+// TestFailover promotes the member with the most entries among those that have everything acknowledged.
 func TestFailover(t *testing.T) {
 	f := NewFailover(Record{Revision: 4, Term: 2, Primary: "a", Set: []string{"a", "b", "c"}})
 	_, ok := f.Next()

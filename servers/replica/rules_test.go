@@ -11,7 +11,7 @@ import (
 	"flashdbm/servers/fabric/mem"
 )
 
-// A stage is a primary and its secondaries, whose clocks, messages and Writes are in the test's hands.
+// A stage is a primary and its secondaries. The test controls their clocks, messages and Writes.
 type stage struct {
 	t       *testing.T
 	d       fabric.Domain
@@ -19,7 +19,7 @@ type stage struct {
 	now     int64
 	r       *Reign
 	log     *Log
-	synced  uint64 // the primary's
+	synced  uint64 // newest entry that the primary has synced
 	actors  map[string]*actor
 }
 
@@ -40,7 +40,7 @@ func (s *stage) Alloc(n int, a fabric.Access) (fabric.Region, error) {
 	return x, nil
 }
 
-// An actor is a secondary, and its State.
+// An actor is a secondary and its State.
 type actor struct {
 	s        *stage
 	name     string
@@ -61,7 +61,7 @@ type stageLink struct {
 	s         *stage
 	other     *stageLink
 	in        []Message
-	held      bool // nothing that is sent arrives
+	held      bool // its messages do not arrive
 	completed int
 	withheld  int // completions
 	err       error
@@ -122,7 +122,7 @@ func (a *actor) Whole(uint64) bool                           { return !a.notWhol
 func (a *actor) Synced() uint64                              { return a.synced }
 func (a *actor) Room() (uint64, bool)                        { return 1 << 30, !a.unwell }
 
-// The stage is the primary's Source.
+// The stage is also the Source of the primary.
 func (s *stage) Header() []byte { return []byte("header") }
 func (s *stage) Piece(_ string, _, from uint64) ([]byte, uint64, bool, bool) {
 	return []byte{'a' + byte(from)}, from + 1, from == 2, true
@@ -156,7 +156,7 @@ func (s *stage) actor(name string, mode Mode) *actor {
 	return a
 }
 
-// dial connects whom the primary asks for.
+// dial connects the members to which the primary wants a connection.
 func (s *stage) dial() {
 	for name := s.r.Dial(); name != ""; name = s.r.Dial() {
 		a := s.actors[name]
@@ -200,7 +200,7 @@ func (s *stage) next() (Record, bool) {
 	return s.r.Proposal()
 }
 
-// TestCommitWaitsForAll: in each mode an entry counts once every member has it in the mode's sense.
+// TestCommitWaitsForAll: in each mode an entry is committed once every member has it as the mode requires.
 func TestCommitWaitsForAll(t *testing.T) {
 	for _, mode := range []Mode{Relaxed, Strict, Synced} {
 		s := newStage(t, mode, "a", "b")
@@ -229,7 +229,8 @@ func TestCommitWaitsForAll(t *testing.T) {
 
 const askDue = time.Duration(askEvery) + 1
 
-// TestPlacedCountsOnceBegun: entries in a ring whose owner does not know where they begin would be lost with a stop.
+// TestPlacedCountsOnceBegun: entries in a ring do not count before the owner knows where they begin, because a stop
+// would lose them.
 func TestPlacedCountsOnceBegun(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]
@@ -245,7 +246,7 @@ func TestPlacedCountsOnceBegun(t *testing.T) {
 	a.f.Step(s.now) // accepts
 	a.near.held = true
 	for range 3 {
-		s.r.Step(s.now) // KindStart does not arrive; Writes do
+		s.r.Step(s.now) // KindStart does not arrive, but Writes do
 		s.r.Flush()
 	}
 	assert.Equal(t, before, s.r.Committed())
@@ -256,7 +257,8 @@ func TestPlacedCountsOnceBegun(t *testing.T) {
 	assert.Less(t, before, n)
 }
 
-// TestRetiredRingsAreDrained: what was placed is merged before a report, and before the next ring.
+// TestRetiredRingsAreDrained: entries in a retired ring are merged before the member reports, and before the next ring
+// is used.
 func TestRetiredRingsAreDrained(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]
@@ -292,7 +294,8 @@ func TestRetiredRingsAreDrained(t *testing.T) {
 	assert.Zero(t, a.forgot, "no copy was needed")
 }
 
-// TestStopEndsGrants: after a stop the ring takes nothing, nothing is granted, and nobody of the term is followed.
+// TestStopEndsGrants: after a stop the ring accepts no Writes, the member grants nothing, and it follows no primary of
+// the term.
 func TestStopEndsGrants(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]
@@ -312,8 +315,8 @@ func TestStopEndsGrants(t *testing.T) {
 	assert.False(t, a.f.Stop(&old, s.now), "an order from an older record is void")
 }
 
-// TestStopThatCameToNothing: a member that was told to stop, and reads that the term has gone on without it, follows the primary again. An order from that later record
-// is in force.
+// TestStopThatCameToNothing: a member was told to stop, and then reads that the term has continued without it. It
+// follows the primary again. A stop order that is based on that later record is obeyed.
 func TestStopThatCameToNothing(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]
@@ -349,7 +352,7 @@ func TestStopThatCameToNothing(t *testing.T) {
 	require.EqualValues(t, 2, a.f.Barred(), "no order has raised that")
 }
 
-// TestTenure counts from when the ask was sent, and needs every member.
+// TestTenure: tenure counts from the time at which the request was sent, and needs every member.
 func TestTenure(t *testing.T) {
 	s := newStage(t, Relaxed, "a", "b")
 	first := s.now
@@ -376,7 +379,7 @@ func TestTenure(t *testing.T) {
 	assert.Equal(t, alone.now+Tenure, alone.r.TenureEnd())
 }
 
-// TestRemovalCountsUntilKnown: a silent member is needed until its removal is known, and no longer.
+// TestRemovalCountsUntilKnown: a silent member is needed until its removal from the set is known, and no longer.
 func TestRemovalCountsUntilKnown(t *testing.T) {
 	s := newStage(t, Relaxed, "a", "b")
 	a := s.actors["a"]
@@ -404,7 +407,8 @@ func TestRemovalCountsUntilKnown(t *testing.T) {
 	assert.Equal(t, 2, s.r.InSync())
 }
 
-// TestJoinerCountsFromBefore: a member that is to be added has all that is committed, and counts from when that is proposed until it is settled.
+// TestJoinerCountsFromBefore: a member that is to be added has everything committed. It counts as a member from the
+// proposal until the proposal is decided.
 func TestJoinerCountsFromBefore(t *testing.T) {
 	s := newStage(t, Relaxed)
 	require.Equal(t, s.append(5), func() uint64 { s.runAll(); return s.r.Committed() }())
@@ -415,7 +419,7 @@ func TestJoinerCountsFromBefore(t *testing.T) {
 		s.r.Step(s.now)
 		s.dial()
 		a.f.Step(s.now)
-		s.r.Step(s.now) // it has accepted; nothing was sent yet
+		s.r.Step(s.now) // it has accepted; no entry was sent yet
 	}
 	_, ok := s.next()
 	assert.False(t, ok, "it lacks five entries")
@@ -441,7 +445,7 @@ func TestJoinerCountsFromBefore(t *testing.T) {
 	assert.Equal(t, n, s.r.Committed())
 }
 
-// TestJoinerIsLevel: a member that has not got what is committed is not proposed.
+// TestJoinerIsLevel: a member that lacks committed entries is not proposed.
 func TestJoinerIsLevel(t *testing.T) {
 	s := newStage(t, Strict)
 	s.append(5)
@@ -460,8 +464,9 @@ func TestJoinerIsLevel(t *testing.T) {
 	assert.Equal(t, []string{"p", "a"}, rec.Set)
 }
 
-// TestJoinerHasWhatIsDurable: what was said to be durable is so at every member that is ever in the set, whatever the mode, as it may be all that is left.
-// While a member is about to join nothing more is said to be durable than what it has synced, so it becomes level.
+// TestJoinerHasWhatIsDurable: entries that were reported as durable are durable at every member that is ever in the
+// set, in every mode, because it may become the only member left. While a member is about to join, entries are
+// reported as durable only once it has synced them, so that it becomes level.
 func TestJoinerHasWhatIsDurable(t *testing.T) {
 	s := newStage(t, Relaxed)
 	s.synced = s.append(5)
@@ -483,7 +488,8 @@ func TestJoinerHasWhatIsDurable(t *testing.T) {
 	assert.Equal(t, []string{"p", "a"}, rec.Set)
 }
 
-// TestJoinerHasWhatWasDurable: the same for what earlier reigns have said, which this one does not know: as much as its own file had when it began.
+// TestJoinerHasWhatWasDurable: the same for entries that earlier reigns have reported as durable. This reign does not
+// know these, so it requires everything that its own file had when the reign began.
 func TestJoinerHasWhatWasDurable(t *testing.T) {
 	s := newStage(t, Relaxed)
 	s.synced = s.append(5)
@@ -504,7 +510,8 @@ func TestJoinerHasWhatWasDurable(t *testing.T) {
 	assert.Equal(t, []string{"p", "a"}, rec.Set)
 }
 
-// TestReignBegins serves when all members have what the reign began with, 1.2 s after the stop, and not before.
+// TestReignBegins: a reign serves when all members have the entries with which it began, and not earlier than 1.2 s
+// after the stop.
 func TestReignBegins(t *testing.T) {
 	s := newStage(t, Relaxed)
 	n := s.append(3)
@@ -522,7 +529,7 @@ func TestReignBegins(t *testing.T) {
 	s.pass(10)
 	assert.True(t, s.r.Serving())
 	s.r.Close()
-	c := s.actor("b", Relaxed) // one that has nothing, and that nothing reaches
+	c := s.actor("b", Relaxed) // a member without entries, to which nothing arrives
 	begin(3, s.now-StopWait)
 	s.r.Step(s.now)
 	s.dial()
@@ -537,7 +544,8 @@ func TestReignBegins(t *testing.T) {
 	assert.Zero(t, s.r.TenureEnd())
 }
 
-// TestCopies: a member whose entries are no prefix gets a copy, is not in the set meanwhile, and joins when the copy is whole.
+// TestCopies: a member whose entries are not a prefix gets a copy. It is not in the set meanwhile, and joins when the
+// copy is complete.
 func TestCopies(t *testing.T) {
 	s := newStage(t, Relaxed)
 	s.append(4)
@@ -565,7 +573,7 @@ func TestCopies(t *testing.T) {
 	assert.Equal(t, n, s.r.Committed())
 	assert.Equal(t, n, a.log.Last())
 
-	// One of the set that needs a copy has to leave first.
+	// A member of the set that needs a copy has to leave the set first.
 	a.f.Spoil()
 	a.near.Close()
 	s.runAll()
@@ -581,7 +589,8 @@ func TestCopies(t *testing.T) {
 	assert.Equal(t, 2, a.forgot)
 }
 
-// TestCopyWaitsForCommit: a state machine shows what is committed, so a copy of it waits until all before the copy is.
+// TestCopyWaitsForCommit: a state machine contains only committed entries, so a copy of it waits until all entries
+// before the copy are committed.
 func TestCopyWaitsForCommit(t *testing.T) {
 	s := newStage(t, Relaxed, "b")
 	b := s.actors["b"]
@@ -601,7 +610,8 @@ func TestCopyWaitsForCommit(t *testing.T) {
 	assert.Len(t, a.pieces, 3)
 }
 
-// TestPlacesAreUsedAgain brings many laps of entries to a member that merges late: nothing is overwritten that it lacks, in its ring or in the log.
+// TestPlacesAreUsedAgain sends many laps of entries to a member that merges late. Neither its ring nor the log
+// overwrites an entry that it lacks.
 func TestPlacesAreUsedAgain(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]
@@ -625,7 +635,8 @@ func TestPlacesAreUsedAgain(t *testing.T) {
 	assert.Zero(t, a.forgot)
 }
 
-// TestRestsUntilItServes: a primary that does not serve yet has nothing to do for a member that needs a copy, and may sleep.
+// TestRestsUntilItServes: a primary that does not serve yet can do nothing for a member that needs a copy, so it may
+// sleep.
 func TestRestsUntilItServes(t *testing.T) {
 	s := newStage(t, Relaxed)
 	s.append(3)

@@ -118,9 +118,9 @@ func TestNothingIsReadWithoutTenure(t *testing.T) {
 	assert.Equal(t, protocol.StatusUnknownOutcome, protocol.Status(d.out[0].Status))
 }
 
-// TestRepeatedAnswersNeedTenure: the answer to a write that made no entry tells what was read, the second time as the
-// first time. If another member may reign, that member does not know the answer, and may have applied the same write.
-// An entry is known to every member that may ever reign.
+// TestRepeatedAnswersNeedTenure: the answer to a write that made no entry depends on a read, also when it is repeated.
+// If another member may reign, that member does not know the answer, and may have applied the same write. An entry is
+// known to every member that may ever reign.
 func TestRepeatedAnswersNeedTenure(t *testing.T) {
 	d, o := reigning(t) // "k" is there
 	request := func(op protocol.Op, key, value string, operand uint64, flags protocol.Flags) protocol.Request {

@@ -27,7 +27,7 @@ func TestChanges(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 }
 
-// TestScanOfVersions: a scan of a table of versions has each of its records once, whatever the pieces.
+// TestScanOfVersions: a scan of a table of versions returns each record once, wherever its pieces end.
 func TestScanOfVersions(t *testing.T) {
 	f, err := OpenVersions(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestScanOfVersions(t *testing.T) {
 	require.Equal(t, 12, n)
 }
 
-// TestForgetFetches: what was asked for, and what has been looked up already, comes to nothing.
+// TestForgetFetches: requests that are forgotten get no answer, even if the file has already been read for them.
 func TestForgetFetches(t *testing.T) {
 	f, err := OpenVersions(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -95,7 +95,8 @@ func TestForgetFetches(t *testing.T) {
 	require.Equal(t, "new", string(list[0].Key))
 }
 
-// TestTimestampOfTwo: a transaction that has the timestamp of another client's, which was finished and forgotten, does not make that one's versions prepared.
+// TestTimestampOfTwo: two transactions of different clients have the same timestamp. The first one was finished and
+// forgotten. The second one does not make the versions of the first one prepared.
 func TestTimestampOfTwo(t *testing.T) {
 	f, err := OpenVersions(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)

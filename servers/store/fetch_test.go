@@ -31,8 +31,8 @@ func (f *announcedFile) Get(hash uint64, key []byte) (Record, bool, error) {
 	return f.File.Get(hash, key)
 }
 
-// TestFetchesTogether: the file is told of all keys that wait before the first of them is looked up, up to fetchAtOnce;
-// a key alone is only looked up. Each fetch is answered once, and those that were forgotten are not.
+// TestFetchesTogether: if several keys wait, up to fetchAtOnce of them are announced to the file before the first one
+// is looked up. A single key is only looked up. Each fetch is answered once, and forgotten fetches are not answered.
 func TestFetchesTogether(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)

@@ -31,7 +31,8 @@ func put(s *Store, seq uint64, key, value string) {
 	s.Append(Entry{Seq: seq, Hash: uint64(len(key)), Record: Record{Version: seq + s.State().Base, Key: []byte(key), Value: []byte(value)}})
 }
 
-// TestLives: each life begins where the file is, with a higher term, and above all versions that may have been given out.
+// TestLives: each life begins where the file ends, with a higher term, and with versions above all that may have been
+// used.
 func TestLives(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	seq, version := uint64(0), uint64(0)
@@ -94,7 +95,8 @@ func TestPieces(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestFull: entries that do not fit are kept, no more fit meanwhile, and they are applied once there is room.
+// TestFull: entries for which there is no room are kept, no others are accepted meanwhile, and they are applied once
+// there is room.
 func TestFull(t *testing.T) {
 	disk := vfs.NewMem(1 << 30)
 	defer disk.Release()
@@ -137,7 +139,7 @@ func TestFull(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A fault is a file whose calls fail once told so.
+// A fault is a file whose calls fail when the test says so.
 type fault struct {
 	File
 	bad atomic.Bool
@@ -171,7 +173,8 @@ func TestFailure(t *testing.T) {
 	assert.ErrorIs(t, s.Close(), errFault)
 }
 
-// TestCrash cuts the power at random moments of a store that works on its own threads: the file has a prefix with all that was durable.
+// TestCrash cuts the power at random moments of a store that works on its own threads. The file has a prefix of the
+// entries with all durable ones.
 func TestCrash(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -259,7 +262,8 @@ func TestHostileRecords(t *testing.T) {
 	assert.Equal(t, want, s)
 }
 
-// TestPauses: where nobody waits for the file, entries are gathered, but for no longer than a moment, and no more than a transaction takes.
+// TestPauses: if no caller waits for the file, entries are gathered, but only for a moment, and for at most one
+// transaction.
 func TestPauses(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -273,7 +277,7 @@ func TestPauses(t *testing.T) {
 		}
 	}
 	put(1)
-	now := time.Now().Add(time.Hour) // it does not go on by itself
+	now := time.Now().Add(time.Hour) // the test advances it
 	worked, _ := s.StepCommitter(now)
 	require.True(t, worked, "the first one goes at once")
 	put(5)
@@ -294,7 +298,8 @@ func TestPauses(t *testing.T) {
 	require.Equal(t, seq, s.Applied(), "Close waits for nothing")
 }
 
-// TestPausesEnd appends one entry after the other to a store with threads, and waits until each is in the file: no kick is lost.
+// TestPausesEnd appends one entry after the other to a store with threads, and waits until each is in the file: no
+// wake-up is lost.
 func TestPausesEnd(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -310,7 +315,7 @@ func TestPausesEnd(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A slowFile's syncs take until the test ends them.
+// The syncs of a slowFile last until the test ends them.
 type slowFile struct {
 	File
 	began, ends chan bool
@@ -322,7 +327,7 @@ func (f *slowFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestGathers: what comes during a sync is applied after it, unless it is much.
+// TestGathers: entries that come during a sync are applied after it, unless they are many.
 func TestGathers(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -357,13 +362,13 @@ func TestGathers(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Durable() == seq }, time.Minute, time.Millisecond)
 	seq++
 	put(s, seq, "last", "value") // the round expects more
-	close(slow.ends)             // syncs take no time any more
+	close(slow.ends)             // from now on syncs take no time
 	require.NoError(t, s.Close())
 	require.Equal(t, seq, s.Applied())
 }
 
-// TestRound: a sync waits for the clients that the last one has answered, for some syncs if they come and as long as one sync if they do not, and
-// who is alone waits for nobody.
+// TestRound: a sync waits for the clients that the last sync has answered: for the length of some syncs if clients
+// come, and of one sync if they do not. A single client waits for nobody.
 func TestRound(t *testing.T) {
 	const sync = 100 * time.Microsecond
 	var r round
@@ -394,7 +399,7 @@ func TestRound(t *testing.T) {
 	for late := range 2*roundProbe + 1 {
 		syncs := max(1, roundPatience>>late)
 		if late > 0 && late%roundProbe == 0 {
-			syncs = roundPatience // they may come by now
+			syncs = roundPatience // by now they may come
 		}
 		complete, _ = r.complete(1, waits(syncs, fmt.Sprint("they have not come ", late, " times")))
 		require.True(t, complete)
@@ -412,8 +417,8 @@ func TestRound(t *testing.T) {
 	require.LessOrEqual(t, until.Sub(now), roundMost)
 }
 
-// TestSyncs: the syncer applies what waits before it syncs, what comes during a sync is in the next one, and the shard is told of a sync once
-// its entries are durable.
+// TestSyncs: the syncer applies the waiting entries before it syncs. Entries that come during a sync are in the next
+// one. The shard is told of a sync once its entries are durable.
 func TestSyncs(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -461,8 +466,9 @@ func TestSyncs(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestSyncedOneByOne appends to a store with threads, and waits until all is durable before it goes on: no kick is lost. By
-// turns it appends several entries, and then single ones, which the syncer must not wait for more of.
+// TestSyncedOneByOne appends entries to a store with threads, and waits until all are durable before it continues: no
+// wake-up is lost. By turns it appends several entries, and single ones. For a single one the syncer must not wait for
+// more.
 func TestSyncedOneByOne(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -492,7 +498,7 @@ func TestSyncedOneByOne(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestBrought: the shard looks for answers as long as there are some of either kind.
+// TestBrought: the shard checks for answers of both kinds as long as there are any.
 func TestBrought(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "f"), 0)
 	put(s, 1, "key", "value")
@@ -523,7 +529,7 @@ func TestBrought(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A busyFile is given the next entries while it is scanned.
+// A busyFile receives the next entries while it is scanned.
 type busyFile struct {
 	File
 	meanwhile func()
@@ -536,7 +542,7 @@ func (f *busyFile) Scan(first, last uint64, yield func(hash uint64, r *Record) b
 	})
 }
 
-// TestEntriesDuringALoad: a piece says what it surely has, and what it may have.
+// TestEntriesDuringALoad: a piece says up to which entry it is complete, and which entries it may contain.
 func TestEntriesDuringALoad(t *testing.T) {
 	file, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)

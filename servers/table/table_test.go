@@ -13,10 +13,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// keys are items whose place is the number of their key.
+// keys are items; the place of an item is the number of its key.
 type keys struct {
 	list [][]byte
-	mask uint64 // of the hash: few bits make long chains
+	mask uint64 // applied to the hash: few bits make long chains
 }
 
 func (k *keys) Hash(p uint64) uint64          { return xxh3.Hash(k.list[p]) & k.mask }
@@ -116,7 +116,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// TestLikely: the place is the one that Find finds, as long as no two entries look alike.
+// TestLikely: Likely returns the same place as Find, unless two entries look alike.
 func TestLikely(t *testing.T) {
 	k := &keys{mask: math.MaxUint64}
 	table := New(k)

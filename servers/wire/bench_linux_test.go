@@ -71,7 +71,8 @@ func echo(d fabric.Domain, l fabric.Listener) {
 	}
 }
 
-// BenchmarkRoundTrip is a message of 48 bytes there and back: alone, and with 32 under way. Both sides spin.
+// BenchmarkRoundTrip sends a message of 48 bytes and receives one: one at a time, and with 32 under way. Both sides
+// poll without sleeping.
 func BenchmarkRoundTrip(b *testing.B) {
 	type place struct {
 		name string
@@ -150,8 +151,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkBothEnds is the same with both ends in one thread, by turns: what a round trip costs in instructions of the two sides, however busy
-// the machine is. The metric is the thread's own processor time.
+// BenchmarkBothEnds is the same with both ends in one thread, by turns. It measures the instructions that both sides
+// need for a round trip, however busy the machine is. The metric is the processor time of the thread.
 func BenchmarkBothEnds(b *testing.B) {
 	for _, name := range []string{"mem", "shm"} {
 		for _, carrier := range []Carrier{CarrierRing, CarrierSend} {

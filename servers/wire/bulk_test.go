@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bodies are two connections of a group. Each peer has sent a large body; that of the first one is being Read, and the other one's waits for the place to Read it to.
+// bodies returns two connections of a group, on each of which the peer has sent a large body. The body of the first
+// one is being Read. The body of the second one waits for the buffer.
 func bodies(t *testing.T, carrier Carrier) (p *pair, second [2]*link) {
 	p = newPair(t, 3, carrier)
 	second = p.connect(carrier)
@@ -36,13 +37,13 @@ func runFabric(p *pair) {
 	}
 }
 
-// TestSleepsBesideABody: a thread does not look without a pause for a body that it cannot Read before another connection's has come. That one's end wakes it, and
-// then the other one is Read.
+// TestSleepsBesideABody: a body cannot be Read before the body of another connection has been Read. Meanwhile the
+// thread sleeps. The end of the first Read wakes it, and then the other body is Read.
 func TestSleepsBesideABody(t *testing.T) {
 	for _, carrier := range []Carrier{CarrierRing, CarrierSend} {
 		p, second := bodies(t, carrier)
 		e := p.c[0].ep.(*shuffleEndpoint)
-		if carrier == CarrierSend { // rings arm by Writes of the same endpoint
+		if carrier == CarrierSend { // rings are armed by Writes of the same endpoint
 			require.True(t, p.g[0].Arm(), "nothing is to be done before the first body has come")
 		}
 		e.hold = false
@@ -62,8 +63,8 @@ func TestSleepsBesideABody(t *testing.T) {
 	}
 }
 
-// TestBodyOfALostConnection: a connection that ends while its body is Read, or has been Read and not received, leaves the place to others at once, whether it is
-// closed or not.
+// TestBodyOfALostConnection: if a connection ends while its body is being Read, or after that and before it was
+// received, other connections get the buffer at once, whether or not the connection has been closed.
 func TestBodyOfALostConnection(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		p, second := bodies(t, CarrierSend)

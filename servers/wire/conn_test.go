@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pair are two groups with a connection between them, over a fabric that shuffles.
+// pair is two groups with a connection between them, over a fabric that reorders words.
 type pair struct {
 	t     testing.TB
 	f     *shuffle
@@ -62,7 +62,7 @@ func (p *pair) connect(carrier Carrier) [2]*link {
 	return links
 }
 
-// body makes a body whose content follows from its number.
+// body makes a body whose content depends on its number.
 func body(r *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := 0; i < n; i += 8 {
@@ -108,8 +108,8 @@ func (p *pair) receive(side int) bool {
 
 func (p *pair) all() bool { return p.got[0] == len(p.sent[1]) && p.got[1] == len(p.sent[0]) }
 
-// run does random things until so many messages have been sent each way, and until all have arrived. A side that finds nothing to do goes
-// to sleep as the package says, and is woken by its queue alone.
+// run makes random steps until the given number of messages has been sent in each direction, and until all have
+// arrived. A side that finds nothing to do goes to sleep as the package requires, and only its queue wakes it.
 func (p *pair) run(messages int) {
 	for idle := 0; ; idle++ {
 		moving := p.f.step()
@@ -158,7 +158,7 @@ func (p *pair) run(messages int) {
 	}
 }
 
-// TestMessages sends random messages both ways while the fabric moves words as badly as it may.
+// TestMessages sends random messages both ways, while the fabric moves words in the worst order that is allowed.
 func TestMessages(t *testing.T) {
 	for _, carrier := range []Carrier{CarrierRing, CarrierSend} {
 		t.Run(carrier.String(), func(t *testing.T) {
@@ -177,8 +177,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestCreditIsNotEnough keeps completions back while the peer consumes everything and says so: the places are not written again, as the
-// provider may still repeat their words.
+// TestCreditIsNotEnough withholds completions while the peer consumes everything and sends credit. The same places are
+// not written again, because the provider may still repeat the words of the old Writes.
 func TestCreditIsNotEnough(t *testing.T) {
 	for _, carrier := range []Carrier{CarrierRing, CarrierSend} {
 		p := newPair(t, 1, carrier)

@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPeerThatReceivesNothing: one end receives nothing as long as it has something to send, as a shard does whose answers wait. The other
-// receives all, and sends as much as it can at any time. Nothing that the first end waits for may stand behind what it does not receive.
+// TestPeerThatReceivesNothing: one end receives nothing as long as it has something to send, as a shard whose answers
+// wait. The other end receives everything, and sends as much as it can. What the first end waits for must not be
+// queued behind messages that it does not receive.
 func TestPeerThatReceivesNothing(t *testing.T) {
 	for _, carrier := range []Carrier{CarrierRing, CarrierSend} {
 		for i, size := range []int{8, 100, 1000, 8000, MaxInline, MaxInline + 1, 1 << 20} {
@@ -49,8 +50,8 @@ func TestPeerThatReceivesNothing(t *testing.T) {
 	}
 }
 
-// TestCreditToldAgain: what is consumed while the Write of the consumed position is under way is told when that Write has completed, though
-// nothing else happens at the receiver.
+// TestCreditToldAgain: messages are consumed while the Write of the consumed position is under way. The new position
+// is sent when that Write has completed, even if nothing else happens at the receiver.
 func TestCreditToldAgain(t *testing.T) {
 	p := newPair(t, 6, CarrierRing)
 	told := func() uint64 { return words.LoadLE(p.c[0].land.Bytes(), RingSize+wordCredit) }

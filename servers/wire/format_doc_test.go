@@ -126,7 +126,7 @@ func TestEveryTableIsChecked(t *testing.T) {
 	}
 }
 
-// TestFormatExample compares the example's bytes with what the code makes of them, both ways.
+// TestFormatExample decodes the bytes of the example and encodes them again, and compares both with the example.
 func TestFormatExample(t *testing.T) {
 	want, err := hex.DecodeString(strings.Join(strings.Fields(formatdoc.OpenNamed(t, "wire.md").Block("Example of a frame")), ""))
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestFormatExample(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, Message{Header: h, Body: []byte("key")}, m)
 	require.EqualValues(t, 64, credit)
-	for i := range want { // every byte counts
+	for i := range want { // changing any byte has an effect
 		other := bytes.Clone(want)
 		other[i]++
 		_, _, ok := unseal(other, 2, salt)

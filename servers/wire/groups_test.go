@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGroupsSleep: whatever wakes the group of any domain ends the thread's sleep, once; a thread without domains is
-// woken too.
+// TestGroupsSleep: an event that wakes the group of any domain ends the thread's sleep, once. A thread without domains
+// can be woken too.
 func TestGroupsSleep(t *testing.T) {
 	first, second := mem.NewNetwork().Open(), mem.NewNetwork().Open()
 	defer first.Close()
@@ -27,7 +27,7 @@ func TestGroupsSleep(t *testing.T) {
 		for i, wake := range wakes {
 			wake()
 			require.True(t, s.Sleep(5*time.Second), "%d domains, woken by %d", len(domains), i)
-			for s.Sleep(time.Millisecond) { // a wake-up of another group may come once more, as one of the first
+			for s.Sleep(time.Millisecond) { // the wake-up of another group may come once more, late
 			}
 		}
 		require.NoError(t, s.Close())

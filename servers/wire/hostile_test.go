@@ -22,8 +22,9 @@ func newRing(t *testing.T) []byte {
 	return ring
 }
 
-// TestRewritten has a peer that rewrites messages while they are read: it stores two whole frames with the same number over each other, word by
-// word. What Receive's reader accepts is one of the two, and stays that while the memory after it goes on changing.
+// TestRewritten: a peer rewrites messages while they are read. It writes two whole frames with the same number over
+// each other, word by word. Receive accepts one of the two, and the accepted message does not change while the peer
+// continues.
 func TestRewritten(t *testing.T) {
 	const salt = 77
 	ring := newRing(t)
@@ -61,7 +62,7 @@ func TestRewritten(t *testing.T) {
 		}
 		accepted++
 		want := bodies[m.Op-1]
-		for range 20 { // it is used for a while
+		for range 20 { // the message stays in use for a while
 			require.True(t, bytes.Equal(want, m.Body), "accepted %x as message %d", m.Body, m.Op)
 		}
 	}
@@ -70,8 +71,9 @@ func TestRewritten(t *testing.T) {
 	require.Positive(t, accepted)
 }
 
-// TestOldBytesAreNoMessage puts a whole frame with a later number into the body of a message, as a user's value may: when the ring comes round and
-// that number is next at that place, the bytes are still there. Only the salt, which no user knows, tells them from a message.
+// TestOldBytesAreNoMessage puts a whole frame with a later number into the body of a message, as a user's value may.
+// When the ring has gone round and that number is the next one at that place, the bytes are still there. Only the
+// salt, which no user knows, shows that they are not a message.
 func TestOldBytesAreNoMessage(t *testing.T) {
 	ring := newRing(t)
 	forged := make([]byte, minFrame)
@@ -89,7 +91,7 @@ func TestOldBytesAreNoMessage(t *testing.T) {
 	require.True(t, ok)
 }
 
-// hostileFrame puts a frame of the peer's making into side 1's ring, as its next message.
+// hostileFrame puts a frame made by the peer into the ring of side 1, as its next message.
 func (p *pair) hostileFrame(h Header, body []byte, credit uint32) {
 	c := p.c[1]
 	at := c.in.tail % RingSize
@@ -98,7 +100,7 @@ func (p *pair) hostileFrame(h Header, body []byte, credit uint32) {
 	copy(c.land.Bytes()[at:], seal(b, &h, len(body), c.in.number, credit, c.in.salt))
 }
 
-// TestHostilePeer sends what no honest peer sends. Only the connection ends, with an error that says why.
+// TestHostilePeer sends frames that no correct peer sends. Only the connection ends, with an error that says why.
 func TestHostilePeer(t *testing.T) {
 	cases := map[string]func(p *pair){
 		"credit for what was not sent": func(p *pair) { p.hostileFrame(Header{Op: 1}, nil, 4096) },
@@ -150,7 +152,7 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHostileSender is TestHostilePeer for frames that come by Sends, which are looked at as soon as they come.
+// TestHostileSender is TestHostilePeer for frames that come by Sends, which are checked as soon as they arrive.
 func TestHostileSender(t *testing.T) {
 	frame := func(c *link, h Header, body int, credit uint32) []byte {
 		return seal(make([]byte, frameSize(body)), &h, body, c.sends.inNumber, credit, c.sends.inSalt)
@@ -184,7 +186,8 @@ func TestHostileSender(t *testing.T) {
 	}
 }
 
-// TestNeverWhole leaves an indicator without a message. It is waited for, not for ever, and nothing is received.
+// TestNeverWhole writes an indicator without its message. The receiver waits for it for a limited time, and receives
+// nothing.
 func TestNeverWhole(t *testing.T) {
 	for _, size := range []uint32{0, 8, MaxInline, MaxInline + 1, 1<<32 - 1} {
 		p := newPair(t, 4, CarrierRing)
@@ -205,7 +208,7 @@ func TestNeverWhole(t *testing.T) {
 	}
 }
 
-// FuzzRing gives the reader a ring of any bytes, with the hash of the first frame put right or not.
+// FuzzRing gives the reader a ring of any bytes. The hash of the first frame is corrected or not.
 func FuzzRing(f *testing.F) {
 	b := make([]byte, 400)
 	f.Add(append([]byte(nil), seal(b, &Header{Op: 1}, 100, 1, 5, 7)...), uint16(0), false)
@@ -234,7 +237,8 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// FuzzSends has any frame come by a Send, with its number and hash put right or not. It is a message, or news, or the end of the connection.
+// FuzzSends sends any frame by a Send, with number and hash corrected or not. The result is a message, a control
+// message, or the end of the connection.
 func FuzzSends(f *testing.F) {
 	b := make([]byte, 400)
 	f.Add(append([]byte(nil), seal(b, &Header{Op: 1}, 100, 1, 0, 7)...), true)
@@ -274,7 +278,7 @@ func FuzzGreeting(f *testing.F) {
 			return
 		}
 		again := append(g.append(nil), rest...)
-		again[7] = b[7] // reserved
+		again[7] = b[7] // a reserved byte
 		require.True(t, bytes.Equal(b, again))
 	})
 }

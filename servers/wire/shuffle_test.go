@@ -9,9 +9,10 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// shuffle is a fabric inside one thread, for tests that decide what happens when. Its operations move a word at a time, in any order, when
-// the test calls step; until an operation completes, any word may be moved again, with what its source holds then. Completions are in the
-// order of the posts of an endpoint. Nothing more is promised, and everything that may go wrong does.
+// shuffle is a fabric inside one thread, for tests that decide when things happen. When the test calls step, one word
+// of an operation is moved, in any order. Until an operation completes, any of its words may be moved again, with the
+// present content of its source. Completions of an endpoint come in the order of its posts. This is all that package
+// fabric promises.
 type shuffle struct {
 	rnd       *rand.Rand
 	regions   map[uint64]*shuffleRegion
@@ -62,7 +63,7 @@ func (q *shuffleQueue) Poll(dst []fabric.WC) int {
 
 func (q *shuffleQueue) pending() bool { return q.notified || len(q.wcs) > 0 }
 
-// wakes says whether a Wait would return, and uses the notification up.
+// wakes reports whether a Wait would return, and clears the notification.
 func (q *shuffleQueue) wakes() bool {
 	if q.notified {
 		q.notified = false
@@ -116,13 +117,13 @@ type shuffleEndpoint struct {
 	recvs []fabric.WR
 	err   error
 	done  chan struct{}
-	full  bool // Post says ErrAgain
+	full  bool // Post returns ErrAgain
 	hold  bool // operations do not complete
 }
 
 type shuffleOp struct {
 	wr   fabric.WR
-	todo []uint64 // words that have not been moved once
+	todo []uint64 // words that have not been moved yet
 }
 
 func (e *shuffleEndpoint) Peer() fabric.Peer     { return fabric.Peer{Addr: "shuffle"} }
@@ -171,7 +172,7 @@ func (e *shuffleEndpoint) Post(w []fabric.WR) (int, error) {
 	return len(w), nil
 }
 
-// busy says whether a Write to a part of wr's place has not completed.
+// busy reports whether a Write to a part of the same place has not completed.
 func (e *shuffleEndpoint) busy(wr *fabric.WR) bool {
 	for _, op := range e.ops {
 		o := &op.wr
@@ -182,7 +183,7 @@ func (e *shuffleEndpoint) busy(wr *fabric.WR) bool {
 	return false
 }
 
-// move moves one word of an operation. It reports a violation as the operation's failure.
+// move moves one word of an operation. A violation makes the operation fail.
 func (e *shuffleEndpoint) move(op *shuffleOp, at uint64) bool {
 	r := e.f.regions[op.wr.Remote.ID]
 	need := fabric.RemoteRead
@@ -201,7 +202,7 @@ func (e *shuffleEndpoint) move(op *shuffleOp, at uint64) bool {
 	return true
 }
 
-// step lets one thing happen at a random endpoint. It says whether anything is left to happen.
+// step makes one step at a random endpoint. It reports whether any step is left.
 func (f *shuffle) step() bool {
 	e := f.endpoints[f.rnd.IntN(len(f.endpoints))]
 	if e.err == nil && len(e.ops) > 0 {
@@ -221,7 +222,7 @@ func (f *shuffle) step() bool {
 				}
 			}
 			op.todo = op.todo[n:]
-		case f.rnd.IntN(3) == 0 && op.wr.LLen > 0: // again
+		case f.rnd.IntN(3) == 0 && op.wr.LLen > 0: // a word is moved again
 			e.move(op, f.rnd.Uint64N((op.wr.LLen+7)/8)*8)
 		case i == 0 && !e.hold:
 			if op.wr.Flags&fabric.Notify != 0 {

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSleeper: a thread that wakes by itself, or by the other queue, is not woken again for it: its sleeps last.
+// TestSleeper: a thread that wakes by itself, or by another queue, is not woken a second time by the same event, so
+// its later sleeps last.
 func TestSleeper(t *testing.T) {
 	d := mem.NewNetwork().Open()
 	defer d.Close()
@@ -35,7 +36,7 @@ func TestSleeper(t *testing.T) {
 	for want := int32(1); want <= 20; want++ {
 		before := wakes.Load()
 		s.Start(context.Background())
-		g.Wake() // somebody has notified the other queue
+		g.Wake() // as if the other queue had been notified
 		require.Eventually(t, func() bool { return wakes.Load() == before+1 }, 10*time.Second, time.Millisecond)
 		s.Stop()
 		sleeps(2)

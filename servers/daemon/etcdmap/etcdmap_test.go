@@ -109,7 +109,8 @@ func TestMap(t *testing.T) {
 	assert.NotErrorIs(t, err, cluster.ErrChanged, "the outcome is unknown")
 }
 
-// TestCampaignEndsWithoutEtcd: a candidate that gives up while etcd is away does not wait until etcd is back.
+// TestCampaignEndsWithoutEtcd: a candidate that gives up while etcd cannot be reached does not wait until etcd is
+// back.
 func TestCampaignEndsWithoutEtcd(t *testing.T) {
 	at, stopEtcd := startEtcd(t)
 	m, err := Open(Options{Endpoints: []string{at}, Name: "one"})

@@ -52,8 +52,8 @@ func (f *fleet) rampPrimary(number int) string {
 }
 
 // rampLevel waits until all nodes are in the set of each partition and, if clean is set, until no transaction is left
-// prepared. It gives up after a number of looks, not after a time: if the nodes get little of the processors, or the
-// whole machine stops for minutes, so does the looking.
+// prepared. It gives up after a number of checks, not after a time: if the nodes get little processor time, or the
+// whole machine stops for minutes, the checks are delayed in the same way.
 func (f *fleet) rampLevel(clean bool) {
 	said := ""
 	level := func() bool {

@@ -67,7 +67,7 @@ var keys = porcupine.Model{
 	},
 }
 
-// TestLinear has clients of both kinds work on the same few keys; the clients of the library make one-sided Reads.
+// TestLinear has clients of both kinds work on the same few keys. The clients of the library make one-sided Reads.
 // Every history is linearizable.
 func TestLinear(t *testing.T) {
 	network := mem.NewNetwork()

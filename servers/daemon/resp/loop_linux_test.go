@@ -43,7 +43,7 @@ func connect(t testing.TB, addr string) (net.Conn, *bufio.Reader) {
 	return nc, bufio.NewReader(nc)
 }
 
-// ask sends what is given, and compares what comes back with want.
+// ask sends a text and compares the answer with want.
 func ask(t testing.TB, nc net.Conn, in io.Reader, send, want string) {
 	t.Helper()
 	_, err := io.WriteString(nc, send)
@@ -65,7 +65,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// testLoopKeeps: a connection stays in the loop as long as its commands are plain.
+// testLoopKeeps: a connection stays in the loop as long as it sends only plain commands.
 func testLoopKeeps(t *testing.T, client *hydra.Client) {
 	s, addr := serve(t, client, Config{})
 	nc, in := connect(t, addr)
@@ -90,8 +90,8 @@ func testLoopKeeps(t *testing.T, client *hydra.Client) {
 	}
 }
 
-// testLoopOrder sends pipelines in random pieces: the answers are those of the commands one after another, wherever a
-// batch ends, and where the connection leaves the loop.
+// testLoopOrder sends pipelines in random pieces. The answers are those of the commands executed one after another,
+// wherever a batch ends and wherever the connection leaves the loop.
 func testLoopOrder(t *testing.T, client *hydra.Client) {
 	_, addr := serve(t, client, Config{})
 	for seed := range uint64(40) {
@@ -148,7 +148,8 @@ func testLoopOrder(t *testing.T, client *hydra.Client) {
 	}
 }
 
-// testLoopSlowClient: a client that asks for much and does not read delays nobody, and gets all of it in the end.
+// testLoopSlowClient: a client that requests much and does not read delays no other client, and gets all of it in the
+// end.
 func testLoopSlowClient(t *testing.T, client *hydra.Client) {
 	s, addr := serve(t, client, Config{})
 	value := strings.Repeat("v", 30_000)
@@ -182,7 +183,7 @@ func testSlowClient(t *testing.T, s *Server, addr, value, command string) {
 	require.NoError(t, <-sent)
 }
 
-// testLoopLeavesWhole: a connection that leaves the loop takes along the answers, and the command that waits for them.
+// testLoopLeavesWhole: a connection that leaves the loop keeps its answers, and the command that waits for them.
 func testLoopLeavesWhole(t *testing.T, client *hydra.Client) {
 	s, addr := serve(t, client, Config{})
 	nc, in := connect(t, addr)
@@ -194,7 +195,7 @@ func testLoopLeavesWhole(t *testing.T, client *hydra.Client) {
 	require.Zero(t, s.looping())
 }
 
-// testLoopLeavesEarly: the loop does not collect long commands, in buffers that grow, and makes no long lists.
+// testLoopLeavesEarly: the loop does not collect long commands in growing buffers, and builds no long lists.
 func testLoopLeavesEarly(t *testing.T, client *hydra.Client) {
 	s, addr := serve(t, client, Config{})
 	value := strings.Repeat("x", plainArg+1)
@@ -250,7 +251,7 @@ func testLoopNoDescriptors(t *testing.T, client *hydra.Client) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// A looked context calls a function whenever it was asked for its error.
+// A looked context calls a function each time that its Err was called.
 type looked struct {
 	context.Context
 	after func()
@@ -261,7 +262,7 @@ func (l looked) Err() error {
 	return l.Context.Err()
 }
 
-// testLoopCloseIsHeard: Close comes when the loop has just looked whether it has.
+// testLoopCloseIsHeard: Close is called right after the loop has checked for it. The loop ends nevertheless.
 func testLoopCloseIsHeard(t *testing.T, client *hydra.Client) {
 	store := stuck{client, make(chan func(error), 1)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -296,7 +297,7 @@ func testLoopCloseIsHeard(t *testing.T, client *hydra.Client) {
 	require.ErrorIs(t, <-served, ErrClosed)
 }
 
-// A patient store has calls that wait for an answer.
+// A patient store counts calls that wait for an answer.
 type patient struct {
 	*hydra.Client
 	calls atomic.Int64
@@ -317,8 +318,8 @@ func (p *patient) Batch(ctx context.Context, list []hydra.Request) error {
 	return p.Client.Batch(ctx, list)
 }
 
-// testLoopWaitsForNothing: plain commands, right or wrong, on one key or on several, are carried out without a call
-// that waits.
+// testLoopWaitsForNothing: plain commands, correct or not, on one key or on several, are executed without a call that
+// waits.
 func testLoopWaitsForNothing(t *testing.T, client *hydra.Client) {
 	store := &patient{Client: client}
 	s, addr := serve(t, store, Config{})
@@ -330,12 +331,12 @@ func testLoopWaitsForNothing(t *testing.T, client *hydra.Client) {
 	require.Zero(t, store.calls.Load())
 }
 
-// elsewhere is a local store whose requests end in other goroutines than the caller's.
+// elsewhere is a local store whose requests are completed by other goroutines than the caller's.
 type elsewhere struct{ *hydra.Client }
 
 func (e elsewhere) Serve() { go e.Client.Serve() }
 
-// A stuck store answers no request before release or Withdraw.
+// A stuck store answers no request before release or Withdraw is called.
 type stuck struct {
 	*hydra.Client
 	begun chan func(error)
@@ -352,7 +353,7 @@ func (s stuck) Begin(b *hydra.Begun, list []hydra.Request) {
 
 func (s stuck) Withdraw(b *hydra.Begun, err error) { (<-s.begun)(err) }
 
-// testLoopWakes: no answer is left while the loop sleeps.
+// testLoopWakes: when the loop sleeps, all answers have been sent.
 func testLoopWakes(t *testing.T, client *hydra.Client) {
 	s, addr := serve(t, elsewhere{client}, Config{})
 	nc, in := connect(t, addr)
@@ -362,7 +363,8 @@ func testLoopWakes(t *testing.T, client *hydra.Client) {
 	require.Equal(t, 1, s.looping())
 }
 
-// testLoopEnds: Close ends connections that wait for requests, Shutdown those that wait for input; both in no time.
+// testLoopEnds: Close ends connections that wait for requests, and Shutdown those that wait for input. Both take
+// almost no time.
 func testLoopEnds(t *testing.T, client *hydra.Client) {
 	store := stuck{client, make(chan func(error), 1)}
 	s, addr := serve(t, store, Config{})
@@ -386,7 +388,7 @@ func testLoopEnds(t *testing.T, client *hydra.Client) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// testLoopLeaves: a client that goes away while its request is under way leaves nothing behind, and the loop sleeps
+// testLoopLeaves: a client ends while its request is being served. The server keeps nothing of it, and the loop sleeps
 // meanwhile.
 func testLoopLeaves(t *testing.T, client *hydra.Client) {
 	store := stuck{client, make(chan func(error), 1)}
@@ -402,7 +404,8 @@ func testLoopLeaves(t *testing.T, client *hydra.Client) {
 	assert.Eventually(t, func() bool { return s.Connections() == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// TestLoopDurable: what 20 connections were told of is in the files, in the state that each was told of last.
+// TestLoopDurable: writes that were acknowledged to 20 connections are in the files, each key with the value of its
+// last acknowledgement.
 func TestLoopDurable(t *testing.T) {
 	dir := t.TempDir()
 	o := machine.Options{Dir: dir, Durability: shard.Sync}
@@ -430,8 +433,8 @@ func TestLoopDurable(t *testing.T) {
 	}
 }
 
-// requireClosed waits until Close has returned to closed. If it does not, the request under way is ended, so that the
-// test ends too.
+// requireClosed waits until Close has sent its result to closed. If it does not, the running request is ended, so that
+// the test ends too.
 func (s stuck) requireClosed(t *testing.T, closed <-chan error, otherwise string) {
 	t.Helper()
 	select {

@@ -34,8 +34,8 @@ func readAll(src io.Reader, anonymous bool) (all []string) {
 	}
 }
 
-// FuzzReader parses any bytes as they arrive at once and one by one: the commands are the same, and all memory is
-// given back.
+// FuzzReader parses any bytes twice, as they arrive at once and one by one. The commands are the same, and all memory
+// is given back.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING\r\n*0\r\n*-1\r\n"), false)
 	f.Add([]byte("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$101\r\n"+strings.Repeat("x", 101)+"\r\n*1\r\n$4\r\nPING\r\n"), false)

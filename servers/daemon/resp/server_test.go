@@ -56,7 +56,7 @@ func newLocal(t testing.TB, o machine.Options) *hydra.Client {
 	return c
 }
 
-// withStores runs a test by messages, and by calls.
+// withStores runs a test with a client that sends messages, and with one that makes function calls.
 func withStores(t *testing.T, test func(*testing.T, *hydra.Client)) {
 	t.Run("messages", func(t *testing.T) { test(t, newStore(t)) })
 	t.Run("calls", func(t *testing.T) { test(t, newLocal(t, machine.Options{Durability: shard.Memory})) })
@@ -108,8 +108,8 @@ func script(t testing.TB, addr, text string) {
 	}
 }
 
-// TestRequestsOfBrowsers sends what a web page can make a browser send, with commands in the body: none of them is
-// carried out. What was sent before is.
+// TestRequestsOfBrowsers sends requests that a web page can make a browser send, with commands in the body. None of
+// these commands is executed. A command before such a request is.
 func TestRequestsOfBrowsers(t *testing.T) { withStores(t, testRequestsOfBrowsers) }
 
 func testRequestsOfBrowsers(t *testing.T, store *hydra.Client) {

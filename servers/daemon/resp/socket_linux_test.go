@@ -26,8 +26,8 @@ func pair(t *testing.T) (*socket, *net.TCPConn) {
 	return direct(near).(*socket), far.(*net.TCPConn)
 }
 
-// TestSocket passes more than the buffers of a connection hold, both ways: calls have to wait, and to go on where they
-// were.
+// TestSocket sends more than the buffers of a connection hold, in both directions: calls have to wait, and to continue
+// where they stopped.
 func TestSocket(t *testing.T) {
 	near, far := pair(t)
 	data := make([]byte, 16<<20)
@@ -53,7 +53,7 @@ func TestSocket(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 }
 
-// TestSocketEnds: deadlines and Close end calls that wait, and a write says how much of it was sent.
+// TestSocketEnds: deadlines and Close end calls that wait. A write returns how much of it was sent.
 func TestSocketEnds(t *testing.T) {
 	near, far := pair(t)
 	require.NoError(t, near.SetReadDeadline(time.Now().Add(10*time.Millisecond)))

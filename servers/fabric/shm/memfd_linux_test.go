@@ -17,8 +17,8 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// TestCloseClears: a peer that has mapped a region reads zeros once it is closed, and nothing that is
-// allocated later.
+// TestCloseClears: a peer that has mapped a region reads zeros after the region is closed, and never data that is
+// allocated there later.
 func TestCloseClears(t *testing.T) {
 	d, err := Open()
 	require.NoError(t, err)
@@ -65,8 +65,8 @@ func TestSharedReadOnly(t *testing.T) {
 	unmap(b)
 }
 
-// TestUnsealedMemory: a peer's memory that could be cut short, or is shorter than the peer says, is not mapped: to look at it would end the
-// process.
+// TestUnsealedMemory: a peer's memory is not mapped if it can be truncated, or is shorter than the peer says, because
+// an access beyond its end would end the process.
 func TestUnsealedMemory(t *testing.T) {
 	fd, err := unix.MemfdCreate("unsealed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
@@ -94,7 +94,8 @@ func TestUnsealedMemory(t *testing.T) {
 	}
 }
 
-// TestFenceWords: the word of a closed region is given to another one, and to fence the first one again does not touch it.
+// TestFenceWords: the word of a closed region is given to another region. Fencing the closed region again does not
+// change the word.
 func TestFenceWords(t *testing.T) {
 	d, err := Open()
 	require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestFenceWords(t *testing.T) {
 	}
 }
 
-// TestDeadSocket: the socket of a process that has died makes way, anything else does not.
+// TestDeadSocket: the socket of a process that has died is replaced; anything else at that path is not.
 func TestDeadSocket(t *testing.T) {
 	d, err := Open()
 	require.NoError(t, err)
@@ -183,7 +184,8 @@ func TestHostilePeer(t *testing.T) {
 		polite := i%4 != 0
 		if polite {
 			require.NoError(t, greet(conn, packetHello, hostile, hq.(*queue), nil))
-			// What stands unread in a socket that is closed keeps the other end from reading what was sent.
+			// If a socket is closed with unread data, the other end cannot read what was sent to it before. So
+			// everything is read first.
 			_, fds, err := receive(conn, make([]byte, maxPacket))
 			require.NoError(t, err)
 			closeAll(fds)
@@ -196,7 +198,7 @@ func TestHostilePeer(t *testing.T) {
 			packet[0] = kinds[rand.IntN(len(kinds))]
 			several := rand.IntN(3)
 			if n := map[byte]int{packetMap: 17, packetMapped: 26, packetRefuse: 9}[packet[0]]; n > 0 && rand.IntN(2) == 0 {
-				// One of a right form, with small numbers, that nobody has asked for.
+				// A packet of a valid form, with small numbers, that nobody has requested.
 				packet = append(packet[:1], make([]byte, n-1)...)
 				for at := 1; at < n; at += 8 {
 					packet[at] = byte(rand.IntN(4))

@@ -16,15 +16,16 @@ import (
 	"flashdbm/servers/fabric/fabrictest"
 )
 
-// The suite has many goroutines, a World has one. This lets them in one at a time; a goroutine that has to wait runs the World
-// meanwhile, whose time is kept to the real one: else it would be over before the other end has its turn.
+// The suite has many goroutines, but a World is run by one. This wrapper lets one goroutine in at a time. A goroutine
+// that has to wait runs the World meanwhile. The World's time does not run ahead of real time: otherwise timeouts
+// would end before the other side has run.
 type world struct {
 	mu    sync.Mutex
 	w     *World
 	began time.Time
 }
 
-// step lets what is due happen.
+// step runs the events that are due.
 func (w *world) step() bool {
 	return len(w.w.events) > 0 && w.w.events[0].at <= time.Since(w.began) && w.w.Step()
 }
@@ -34,7 +35,7 @@ func (w *world) enter() func() {
 	return w.mu.Unlock
 }
 
-// until runs the World until done holds, which is called with the lock held.
+// until runs the World until done returns true. done is called with the lock held.
 func (w *world) until(ctx context.Context, done func() bool) error {
 	for {
 		w.mu.Lock()
@@ -194,7 +195,8 @@ func (c connection) Close() error {
 	return c.endpoint.Close()
 }
 
-// Done has the World run until the endpoint has ended, or for as long as an operation may take: some wait for it and for nothing else.
+// Done runs the World until the endpoint has ended, or for as long as an operation may take, because some callers wait
+// for Done only.
 func (c connection) Done() <-chan struct{} {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -217,7 +219,7 @@ func TestConformance(t *testing.T) {
 
 // TestModel carries out random operations with both ends in this goroutine.
 func TestModel(t *testing.T) {
-	const each = 10_000 // with one seed
+	const each = 10_000 // operations for each seed
 	for seed := uint64(0); int(seed)*each < fabrictest.Operations(); seed++ {
 		p := newPair(t, seed, Faults{})
 		key := p.shared.Key()

@@ -14,7 +14,7 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// pair is two nodes, a connected to b, in the middle of events.
+// pair is two nodes, a connected to b, with operations under way.
 type pair struct {
 	w      *World
 	a, b   *Node
@@ -69,7 +69,7 @@ func (p *pair) write(id uint64, n int, f fabric.Flags) fabric.WR {
 	return fabric.WR{ID: id, Op: fabric.Write, Flags: fabric.Signal | f, Local: p.local, LLen: uint64(n), Remote: p.shared.Key()}
 }
 
-// outcome returns the next completion within a time.
+// outcome returns the next completion, and fails after the given time.
 func (p *pair) outcome(t *testing.T, limit time.Duration) fabric.WC {
 	t.Helper()
 	var wc [1]fabric.WC
@@ -77,7 +77,8 @@ func (p *pair) outcome(t *testing.T, limit time.Duration) fabric.WC {
 	return wc[0]
 }
 
-// trace runs a client that writes and a server that answers what it polls, and returns all that happens.
+// trace runs a client that writes and a server that answers what it finds by polling, and returns a text of all that
+// happens.
 func trace(t *testing.T, seed uint64) string {
 	p := newPair(t, seed, Faults{LoseOne: 5000})
 	var b strings.Builder
@@ -118,7 +119,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	assert.Len(t, seen, 20, "different seeds are different runs")
 }
 
-// TestTornWrites: between two steps, a Write of several words has been placed in part, and in any order.
+// TestTornWrites: between two steps, a Write of several words may be placed in part, with its words in any order.
 func TestTornWrites(t *testing.T) {
 	p := newPair(t, 1, Faults{})
 	states := map[string]bool{}
@@ -140,7 +141,7 @@ func TestTornWrites(t *testing.T) {
 	assert.Len(t, states, 16, "all subsets of four words are seen: %v", states)
 }
 
-// TestNotifyAfterWrites: who is notified sees the Write, and those before it.
+// TestNotifyAfterWrites: a node that is notified sees the Write, and the Writes before it.
 func TestNotifyAfterWrites(t *testing.T) {
 	p := newPair(t, 1, Faults{})
 	notified := uint64(0)
@@ -167,7 +168,8 @@ func TestNotifyAfterWrites(t *testing.T) {
 	}
 }
 
-// TestClocks: clocks run at rates within 1/64 of each other, a stopped node's goes on, a suspended one's does not, whose wall clock tells.
+// TestClocks: the rates of clocks differ by less than 1/64. The clock of a stopped node continues. The clock of a
+// suspended node stands still, and its wall clock shows that afterwards.
 func TestClocks(t *testing.T) {
 	w := New(7, Faults{})
 	var nodes []*Node
@@ -199,7 +201,8 @@ func TestClocks(t *testing.T) {
 	assert.Equal(t, time.Minute, nodes[2].Wall().Sub(nodes[2].Now()))
 }
 
-// TestThreads: who worked is called again soon, who did not at the time that it gave, or when it is woken; nobody while the node is stopped.
+// TestThreads: a thread that had work is called again soon; one that had none is called at the time that it gave, or
+// when it is woken. No thread runs while its node is stopped.
 func TestThreads(t *testing.T) {
 	w := New(3, Faults{StallOne: -1})
 	n := w.NewNode("n")
@@ -236,7 +239,8 @@ func TestThreads(t *testing.T) {
 	assert.Len(t, called, 3, "a dead node's thread runs")
 }
 
-// TestStoppedNodeIsReadable: memory of a stopped node is read and written; that of a dead one for fabric.Timeout at most.
+// TestStoppedNodeIsReadable: memory of a stopped node can be read and written; memory of a dead node for at most
+// fabric.Timeout.
 func TestStoppedNodeIsReadable(t *testing.T) {
 	late := 0
 	for seed := range uint64(50) {
@@ -261,7 +265,8 @@ func TestStoppedNodeIsReadable(t *testing.T) {
 	assert.Greater(t, late, 50, "no Write reaches the memory of a dead node")
 }
 
-// TestCut: an operation needs both ways. Without the way back it happens all the same.
+// TestCut: an operation needs both directions of the network. If only the way back is cut, it is executed, and reported
+// as failed.
 func TestCut(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, back := range []bool{false, true} {
@@ -285,7 +290,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestLateWords: words of a Write may come after it has failed, even though the region is fenced.
+// TestLateWords: words of a Write may arrive after the Write has failed, even if the region has been fenced.
 func TestLateWords(t *testing.T) {
 	late := 0
 	for seed := range uint64(200) {
@@ -314,7 +319,7 @@ func TestLateWords(t *testing.T) {
 	assert.Greater(t, late, 20)
 }
 
-// TestFrozenWriter: a stopped initiator's words may wait for it.
+// TestFrozenWriter: words of a Write may arrive only when its stopped initiator continues.
 func TestFrozenWriter(t *testing.T) {
 	frozen := 0
 	for seed := range uint64(100) {
@@ -335,7 +340,7 @@ func TestFrozenWriter(t *testing.T) {
 	assert.Less(t, frozen, 80)
 }
 
-// TestBlockingInAStep: a step function that waits would wait for itself.
+// TestBlockingInAStep: a step function that blocks would wait for itself, so it panics.
 func TestBlockingInAStep(t *testing.T) {
 	p := newPair(t, 1, Faults{})
 	p.a.Go("blocks", func(time.Time) (bool, time.Time) {

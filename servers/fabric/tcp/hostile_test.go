@@ -24,7 +24,7 @@ import (
 	"flashdbm/servers/fabric/words"
 )
 
-// target is an owner that accepts everybody.
+// target is an owner that accepts every peer.
 type target struct {
 	d    *Domain
 	addr string
@@ -57,7 +57,7 @@ func newTarget(t *testing.T, o Options) *target {
 	return &target{d, l.Addr(), shown.Key(), ends}
 }
 
-// readsWord carries out one Read by a new domain.
+// readsWord makes one Read by a new domain.
 func (x *target) readsWord(t *testing.T, o Options) error {
 	t.Helper()
 	d := Open(o)
@@ -82,7 +82,8 @@ func (x *target) readsWord(t *testing.T, o Options) error {
 	return nil
 }
 
-// TestHostilePeer: whatever a peer sends, only its own connection ends, and it holds no more than it may.
+// TestHostilePeer: whatever a peer sends, only its own connection ends, and the connection holds no more memory than
+// it may.
 func TestHostilePeer(t *testing.T) {
 	x := newTarget(t, Options{})
 	rounds := 1000
@@ -102,7 +103,7 @@ func TestHostilePeer(t *testing.T) {
 				frame[k] = byte(rand.Uint32())
 			}
 			frame[0] = kinds[rand.IntN(len(kinds))]
-			if rand.IntN(2) == 0 && len(frame) > 40 { // a right key, a place that may be anywhere
+			if rand.IntN(2) == 0 && len(frame) > 40 { // a valid key, and any place
 				b := frame[1:1]
 				if frame[0] == frameWrite {
 					b = frame[2:2]
@@ -113,7 +114,7 @@ func TestHostilePeer(t *testing.T) {
 		}
 		conn.Close()
 	}
-	words.Store(x.d.regions.Find(x.key).Bytes(), 0, 42) // they may have written, with a right key
+	words.Store(x.d.regions.Find(x.key).Bytes(), 0, 42) // with a valid key, they may have written
 	for range rounds / 2 {
 		select {
 		case e := <-x.ends:
@@ -125,7 +126,8 @@ func TestHostilePeer(t *testing.T) {
 	require.NoError(t, x.readsWord(t, Options{}))
 }
 
-// TestFlood: a peer that asks for Reads and takes no answers is cut off once it has more under way than it has said.
+// TestFlood: a peer that requests Reads and does not read the answers is disconnected once it has more requests under
+// way than it has announced.
 func TestFlood(t *testing.T) {
 	x := newTarget(t, Options{})
 	conn, err := net.Dial("tcp", x.addr)
@@ -147,7 +149,7 @@ func TestFlood(t *testing.T) {
 	require.NoError(t, x.readsWord(t, Options{}))
 }
 
-// TestGreetings: who is no peer, speaks another version or claims too much is turned away.
+// TestGreetings: a connection is refused if the other side is no peer, speaks another version, or claims too much.
 func TestGreetings(t *testing.T) {
 	x := newTarget(t, Options{})
 	good := append([]byte(protocol.Magic), protocol.Version, 0)
@@ -176,7 +178,7 @@ func TestGreetings(t *testing.T) {
 	}
 }
 
-// TestTLS: with certificates connections are of TLS 1.3 and nothing else.
+// TestTLS: with certificates, connections use TLS 1.3 and nothing else.
 func TestTLS(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
 	require.NoError(t, err)

@@ -10,8 +10,8 @@ import (
 	"flashdbm/servers/fabric/fabrictest"
 )
 
-// These are variables of the environment, as the suite's second process has them too: libfabric's provider, verbs if there is none, and this machine's
-// IP address on the device's network.
+// These are environment variables, so that the second process of the suite has them too: libfabric's provider, by
+// default verbs, and this machine's IP address on the network of the device.
 var (
 	options = Options{Provider: os.Getenv("VERBS_PROVIDER"), Addr: os.Getenv("VERBS_ADDR")}
 

@@ -47,7 +47,8 @@ func pair(t *testing.T) (d *Domain, q fabric.Queue, e fabric.Endpoint, local fab
 	return ends[0], queues[0], e, local, shown.Key(), <-accepted
 }
 
-// TestLostCompletions: operations whose completions libfabric loses complete with the next one, or at the end of the endpoint.
+// TestLostCompletions: operations whose completions libfabric loses are completed with the next operation, or when the
+// endpoint ends.
 func TestLostCompletions(t *testing.T) {
 	d, q, e, local, key, peer := pair(t)
 	write := fabric.WR{Op: fabric.Write, Flags: fabric.Signal, Local: local, LLen: 8, Remote: key}
@@ -61,7 +62,7 @@ func TestLostCompletions(t *testing.T) {
 		return wc[0]
 	}
 	lost := 0
-	d.lose = func(context uint64) bool { // before anything is posted, so nobody reads it meanwhile
+	d.lose = func(context uint64) bool { // set before any post, so no other goroutine reads it meanwhile
 		last := context%numbers == 3
 		if !last {
 			lost++
@@ -89,7 +90,7 @@ func TestLostCompletions(t *testing.T) {
 	require.ErrorIs(t, e.Err(), fabric.ErrPeer)
 }
 
-// TestKeyOfTheDevice: a key whose upper half fits is refused by the device, not only by this process.
+// TestKeyOfTheDevice: a key whose upper half is right is refused by the device, not only by this process.
 func TestKeyOfTheDevice(t *testing.T) {
 	if options.Provider == "tcp" {
 		t.Skip("libfabric's tcp hangs up, and does not say why")

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCopies compares copies of all alignments and lengths with copy, and looks at what stands beside.
+// TestCopies compares copies of all alignments and lengths with copy, and checks that the bytes around them are
+// unchanged.
 func TestCopies(t *testing.T) {
 	mem, err := Alloc(256)
 	require.NoError(t, err)
@@ -34,7 +35,7 @@ func TestCopies(t *testing.T) {
 				back := bytes.Clone(source)
 				copy(source[from:], mem[to:to+n])
 				Read(back[from:from+n], mem[to:to+n])
-				exact := make([]byte, n) // no pointer goes beyond its end: checkptr looks, with the race detector
+				exact := make([]byte, n) // no pointer goes past its end: checkptr checks that with the race detector
 				Read(exact, mem[to:to+n])
 				require.True(t, bytes.Equal(mem[to:to+n], exact))
 				Write(mem[to:to+n], exact)
@@ -56,7 +57,8 @@ func TestAlignment(t *testing.T) {
 	assert.EqualValues(t, 9, Swap(mem, 8, 1))
 }
 
-// TestTearing: two goroutines write a region with words of eight equal bytes, a third one never reads another word.
+// TestTearing: two goroutines write words of eight equal bytes to a region. A third goroutine never reads any other
+// word.
 func TestTearing(t *testing.T) {
 	mem, err := Alloc(1 << 12)
 	require.NoError(t, err)
@@ -65,7 +67,7 @@ func TestTearing(t *testing.T) {
 	var writers sync.WaitGroup
 	for w := range 2 {
 		writers.Go(func() {
-			private := make([]byte, len(mem)+w) // the second one's are not aligned as the region's are
+			private := make([]byte, len(mem)+w) // the second one is not aligned as the region is
 			for i := byte(w); !stop.Load(); i += 2 {
 				for k := range private {
 					private[k] = i

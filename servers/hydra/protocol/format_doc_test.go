@@ -37,7 +37,7 @@ func TestFormatCodes(t *testing.T) {
 	require.Len(t, flags, 6)
 }
 
-// A field is set in what a layout describes by its bytes.
+// A setter sets fields of a message from the bytes that a layout gives.
 type setter map[string]func(v []byte)
 
 func check(t *testing.T, heading string, variables map[string]int, fields func() (setter, func() []byte), size int) {
@@ -53,7 +53,7 @@ func check(t *testing.T, heading string, variables map[string]int, fields func()
 	})
 	require.Equal(t, size, l.End(), heading)
 	set, encode := fields()
-	for _, f := range l.Fields { // a field that cannot be set is one that a test below looks at
+	for _, f := range l.Fields { // a field without a setter is covered by a test below
 		switch f.Name {
 		case "zero", "magic", "version", "key size", "value size", "keys", "size", "shards", "addresses":
 		default:

@@ -18,8 +18,8 @@ var (
 	hostileSeed = flag.Uint64("hostile.seed", 1, "seed of what it does to them")
 )
 
-// TestHostileBodies rewrites good bodies as a hostile peer would, and decodes them: each is refused as malformed, or is exactly what it says. No
-// decoder takes memory that grows with what a body claims.
+// TestHostileBodies changes valid bodies as a hostile peer would, and decodes them. Each is refused as malformed, or
+// is decoded exactly. No decoder allocates memory in proportion to a number in a body.
 func TestHostileBodies(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
 	var refused, taken atomic.Int64
@@ -62,7 +62,8 @@ func TestHostileBodies(t *testing.T) {
 	require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(16<<20))
 }
 
-// rewritten changes a body in up to four places: bits, bytes, numbers that are as large as can be, its end, and parts of other bodies.
+// rewritten changes a body in up to four places: bits, bytes, numbers set to their maximum, its end, and parts of
+// other bodies.
 func rewritten(r *rand.Rand, b []byte, codecs []codec) []byte {
 	for range 1 + r.IntN(4) {
 		at := 0

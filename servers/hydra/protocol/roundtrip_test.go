@@ -11,10 +11,10 @@ import (
 	"flashdbm/servers/circle"
 )
 
-// A codec is one kind of body: parse decodes it and returns what the encoder makes of that.
+// A codec is one kind of body: parse decodes it and encodes the result again.
 type codec struct {
 	name     string
-	reserved [][2]int // offset, size of bytes that nothing looks at
+	reserved [][2]int // offset and size of bytes that the decoder ignores
 	good     [][]byte
 	parse    func(b []byte) ([]byte, error)
 }
@@ -142,7 +142,7 @@ func codecs() []codec {
 			for p := range Parts(b) {
 				start := len(out)
 				out = EndPart(append(AppendPart(out, p.Op, p.Flags, p.Status), p.Body...), start)
-				copy(out[start+partHead+len(p.Body):], b[start+partHead+len(p.Body):]) // padding is not looked at
+				copy(out[start+partHead+len(p.Body):], b[start+partHead+len(p.Body):]) // the decoder ignores padding
 				n--
 			}
 			if n != 0 {
@@ -168,7 +168,7 @@ func codecs() []codec {
 	}
 }
 
-// check decodes a body, which either fails as malformed or is what the encoder writes.
+// check decodes a body. Either that fails as malformed, or encoding the result gives the same bytes.
 func (c *codec) check(t *testing.T, b []byte) bool {
 	t.Helper()
 	again, err := c.parse(b)
@@ -196,7 +196,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestCutOff decodes each body at every shorter length, and with a byte more: nothing panics, and a fixed layout is never accepted.
+// TestCutOff decodes each body truncated to every shorter length, and with one byte more. Nothing panics, and a fixed
+// layout is never accepted.
 func TestCutOff(t *testing.T) {
 	for _, c := range codecs() {
 		for _, b := range c.good {
@@ -242,7 +243,7 @@ func TestLimits(t *testing.T) {
 	require.ErrorIs(t, err, ErrMalformed, "a batch in a batch")
 }
 
-// TestProof changes each input of a proof: all of them count.
+// TestProof: each input of a proof changes its result.
 func TestProof(t *testing.T) {
 	h, w := Hello{Shard: AnyShard, Client: 2, Next: 3}, Welcome{Shard: 1}
 	proof := Prove([]byte("secret"), ServerSide, &h, &w)
@@ -261,7 +262,7 @@ func TestProof(t *testing.T) {
 	other("secret", ServerSide, func(_ *Hello, w *Welcome) { w.Shard++ })
 }
 
-// FuzzDecoders gives one decoder after the other what the fuzzer makes.
+// FuzzDecoders gives the fuzzer's bytes to each decoder.
 func FuzzDecoders(f *testing.F) {
 	all := codecs()
 	for i, c := range all {
@@ -276,7 +277,8 @@ func FuzzDecoders(f *testing.F) {
 	})
 }
 
-// TestManifest: the chunks of a value are as many as it has, and a manifest that claims more than a value may have is none.
+// TestManifest: a manifest has as many chunks as its value needs. A manifest of a value that needs no
+// chunks, or is above the limit, is refused.
 func TestManifest(t *testing.T) {
 	for size, chunks := range map[uint64]uint32{MaxValue + 1: 2, 2 * MaxValue: 2, 2*MaxValue + 1: 3, MaxLarge: MaxLarge / MaxValue} {
 		m := Manifest{Size: size}

@@ -253,8 +253,8 @@ func TestNodeIsDrained(t *testing.T) {
 	}
 }
 
-// TestNodesAreStartedAgain: all nodes end, and the one that ended last has everything when it comes back. Only that one
-// certainly has: it may have taken the other out of the sets meanwhile.
+// TestNodesAreStartedAgain: all nodes end. The one that ended last has everything when it is started again. Only that
+// one certainly has everything, because it may have removed the other from the sets meanwhile.
 func TestNodesAreStartedAgain(t *testing.T) {
 	c := newTestTable(t)
 	nodes := map[string]*machine.Node{"a": c.start("a"), "b": c.start("b")}
@@ -280,8 +280,8 @@ func TestNodesAreStartedAgain(t *testing.T) {
 	c.stop("a", a)
 }
 
-// TestModes: without a sync for each transaction, too, nothing is lost or seen in part while a copy of each partition
-// lives.
+// TestModes: also in modes without a sync for each transaction, nothing is lost or seen in part while a copy of each
+// partition is alive.
 func TestModes(t *testing.T) {
 	for _, d := range []partition.Durability{partition.Memory, partition.Async} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestModes(t *testing.T) {
 }
 
 // TestPartitionsBeginAgainTogether: a partition that has lost all of its copies is not served before the other
-// partitions have ended, too. Then all of them go on with their files.
+// partitions have ended, too. Then all of them continue with their files.
 func TestPartitionsBeginAgainTogether(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -345,8 +345,8 @@ func TestPartitionsBeginAgainTogether(t *testing.T) {
 	c.stop("a", nodes["a"])
 	nodes["a"] = c.start("a")
 	require.Never(t, func() bool { return served()["a"] > 0 }, 3*time.Second, 50*time.Millisecond)
-	// A partition may have been on its way from a to b when a ended. b serves those that it has a copy of, in sync, and
-	// at least one other there is.
+	// A partition may have been moving from a to b when a ended. b serves the partitions of which it has a copy in
+	// sync; there is at least one other.
 	require.Eventually(t, func() bool {
 		for _, p := range nodes["b"].Status().Partitions {
 			if (p.Role == "primary") != (len(p.Set) == 1 && strings.HasPrefix(p.Set[0], "b.")) {

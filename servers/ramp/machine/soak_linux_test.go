@@ -59,9 +59,9 @@ func soakPairs(r *rand.Rand) (chosen []int, pairs []ramp.Pair) {
 }
 
 // TestSoak has clients of all carriers write and read a few keys. Meanwhile the server's process is killed, processes
-// of clients are killed between the phases of their transactions, and connections are cut or stand still. Values name
-// the keys of their transaction. No transaction is seen in part, nothing that was acknowledged is lost (in async
-// mode: except the last moments before a kill), and nothing stays prepared.
+// of clients are killed between the phases of their transactions, and connections are cut or blocked. Values name the
+// keys of their transaction. No transaction is seen in part, no acknowledged write is lost (in async mode: except
+// those just before a kill), and nothing stays prepared.
 func TestSoak(t *testing.T) {
 	switch os.Getenv(soakChild) {
 	case "serve":
@@ -100,7 +100,7 @@ type soak struct {
 
 	puts, gets, failed, fractured, lost, repaired, oneSided, cuts atomic.Int64
 	acked                                                         [soakKeys]atomic.Pointer[soakAck]
-	killed                                                        atomic.Int64 // when the server was, in nanoseconds since 1970; 0: never
+	killed                                                        atomic.Int64 // last kill of the server, in nanoseconds since 1970
 }
 
 // A soakAck is the newest acknowledged version of a key.
@@ -165,7 +165,7 @@ func (s *soak) run() {
 	}{
 		{shmAddr, ramp.Options{}}, {shmAddr, ramp.Options{}}, {shmAddr, ramp.Options{Slots: -1}}, {shmAddr, ramp.Options{Slots: -1, Carrier: wire.CarrierSend}}, {"tcp:" + proxy, ramp.Options{}},
 	} {
-		x.o.Timeout = min(20*time.Second, 2**soakKill) // which a write waits whose server was killed amid it
+		x.o.Timeout = min(20*time.Second, 2**soakKill) // a write whose server was killed during it waits that long
 		c, err := ramp.Dial(context.Background(), []string{x.addr}, &x.o)
 		require.NoError(t, err)
 		for g := range *soakEach {
@@ -206,7 +206,7 @@ func (s *soak) run() {
 	c, err := ramp.Dial(context.Background(), []string{shmAddr}, nil)
 	require.NoError(t, err)
 	defer c.Close()
-	for range 3 { // all that is there in the end, by message and by Reads
+	for range 3 { // the final state, by message and by Reads
 		s.read(c, rand.New(rand.NewPCG(1, 1)).Perm(soakKeys))
 	}
 	require.Eventually(t, func() bool {
@@ -249,7 +249,7 @@ func (s *soak) work(c *ramp.Client, writes bool, r *rand.Rand) {
 	}
 }
 
-// read reads keys in one transaction and looks what is wrong.
+// read reads keys in one transaction and checks the values.
 func (s *soak) read(c *ramp.Client, chosen []int) {
 	var keys [][]byte
 	var least []*soakAck
@@ -280,7 +280,7 @@ func (s *soak) read(c *ramp.Client, chosen []int) {
 	}
 }
 
-// mayBeLost reports whether a kill in async mode may have lost what was acknowledged.
+// mayBeLost reports whether a kill in async mode may have lost an acknowledged write.
 func (s *soak) mayBeLost(a *soakAck) bool {
 	at := time.Unix(0, s.killed.Load())
 	return s.mode == partition.Async && s.killed.Load() != 0 && a.at.Before(at.Add(time.Second)) && a.at.After(at.Add(-*soakLoss))
@@ -349,7 +349,7 @@ func soakServe(t *testing.T) {
 	require.NoError(t, n.Close())
 }
 
-// proxy stands between clients and the server's TCP. It cuts connections, or has them stand still for a while.
+// proxy is a TCP proxy between clients and the server. It cuts connections, or blocks them for a while.
 func (s *soak) proxy() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(s.t, err)

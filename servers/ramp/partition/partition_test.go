@@ -193,8 +193,9 @@ func TestGone(t *testing.T) {
 	require.Equal(t, at(30), b.get("a", 0).TS)
 }
 
-// TestTermination: the partitions finish a transaction whose client is gone by what the other partition says. A
-// transaction that a partition is asked about and does not know is refused from then on.
+// TestTermination: a client has died in the middle of a transaction. The partitions finish the transaction according
+// to the answer of the other partition. A partition that is asked about a transaction that it does not know refuses it
+// from then on.
 func TestTermination(t *testing.T) {
 	b := newBench(t)
 	s, _ := b.prepare(at(1), true, "a")
@@ -495,8 +496,8 @@ func TestFinished(t *testing.T) {
 	require.Contains(t, f.p.txns, d.TS)
 }
 
-// TestIdleBeside: callers within the process do what is due by time, so the thread does not wake for each piece of it;
-// it does for work that has to be done at once.
+// TestIdleBeside: callers within the process do the work that is due by time, so the thread does not wake for each
+// piece of it. It wakes for work that cannot wait.
 func TestIdleBeside(t *testing.T) {
 	b := newBench(t)
 	for i := range uint64(2) {

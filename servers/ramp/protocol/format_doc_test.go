@@ -30,7 +30,7 @@ func TestFormatCodes(t *testing.T) {
 
 type setter map[string]func(v []byte)
 
-// check compares a layout with what encode makes once a field is set.
+// check compares a layout with what encode writes after each field was set.
 func check(t *testing.T, heading string, variables map[string]int, size int, fields func() (setter, func() []byte)) {
 	t.Helper()
 	l := formatdoc.OpenNamed(t, "wire.md").Layout(heading, variables)

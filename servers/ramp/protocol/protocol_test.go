@@ -18,7 +18,8 @@ func TestTimestamp(t *testing.T) {
 	require.Equal(t, "1700000000000.7.9", ts.String())
 }
 
-// TestClock: whatever the wall clock does and servers say, no timestamp comes twice, and they rise unless the clock was set back.
+// TestClock: whatever the wall clock shows and the servers say, no timestamp is used twice, and timestamps ascend
+// unless the clock was set back.
 func TestClock(t *testing.T) {
 	c := NewClock(3)
 	used := map[Timestamp]bool{}
@@ -40,7 +41,7 @@ func TestClock(t *testing.T) {
 	c.Seen(MakeTimestamp(9000, 1, 0))
 	require.EqualValues(t, 9001, next(5000, true).Milli())
 	next(100_000, true) // the wall clock runs fast
-	for range 3 {       // several transactions are told so
+	for range 3 {       // several transactions are corrected
 		c.Correct(100_000, MakeTimestamp(10_000, 0, 0))
 		ts := next(100_000, false)
 		require.Less(t, ts.Milli(), uint64(10_010))
@@ -50,7 +51,7 @@ func TestClock(t *testing.T) {
 	for range 5 {
 		next(110_000, false)
 	}
-	for wall := uint64(110_000); wall < 123_000; wall++ { // through what it had used before
+	for wall := uint64(110_000); wall < 123_000; wall++ { // through times that were used before
 		next(wall, true)
 	}
 }
@@ -87,7 +88,7 @@ func TestMeta(t *testing.T) {
 	require.Less(t, false4, tried/1000) // 1 in 17,000 is expected
 }
 
-// The bytes of each message, written down once.
+// The bytes of each message are given here once.
 func TestGolden(t *testing.T) {
 	p := Prepare{TS: 0x0102030405060708, Client: 9, Kind: KindHashes, Hashes: []uint64{1, 2}, Parts: []Part{{Key: []byte("k"), Value: []byte("vv")}, {Removed: true, Key: []byte("m"), Value: []byte{}}}}
 	g := Get{Among: []Transaction{{5, 8}}, Keys: []Wanted{{TS: 6, Key: []byte("k")}}}
@@ -124,7 +125,7 @@ func TestGolden(t *testing.T) {
 	require.Equal(t, e, e2)
 }
 
-// FuzzParse gives any bytes to all decoders. What one accepts it encodes the same again.
+// FuzzParse gives any bytes to all decoders. If one accepts them, encoding gives the same bytes.
 func FuzzParse(f *testing.F) {
 	p := Prepare{TS: 7, Client: 9, Kind: KindBloom, Hashes: []uint64{1, 2}, Parts: []Part{{Key: []byte("k"), Value: []byte("v")}}}
 	f.Add(p.AppendBody(nil))
@@ -173,8 +174,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestClockBetweenTwoServers: two servers whose dates are further apart than they accept refuse a clock by turns. What it has used stays two spans: it does not run
-// away.
+// TestClockBetweenTwoServers: two servers, whose dates differ by more than they accept, refuse a clock by turns. The
+// timestamps that it uses stay within two spans and do not run away.
 func TestClockBetweenTwoServers(t *testing.T) {
 	c := NewClock(3)
 	used := map[Timestamp]bool{}
@@ -183,9 +184,9 @@ func TestClockBetweenTwoServers(t *testing.T) {
 		require.False(t, used[ts])
 		used[ts] = true
 		if i%2 == 0 {
-			c.Seen(MakeTimestamp(1_014_000, 1, 0)) // below which one refuses
+			c.Seen(MakeTimestamp(1_014_000, 1, 0)) // one server refuses lower timestamps
 		} else {
-			c.Correct(1_000_000+i/100, MakeTimestamp(1_000_000+i/100, 0, 0)) // as the other one's date is
+			c.Correct(1_000_000+i/100, MakeTimestamp(1_000_000+i/100, 0, 0)) // the date of the other server
 		}
 		require.Less(t, ts.Milli(), uint64(1_017_000), "try %d", i)
 		require.LessOrEqual(t, len(c.used), 2)
