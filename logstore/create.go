@@ -87,6 +87,10 @@ func segmentPagesFor(bytes int64) uint32 {
 
 const segmentsIdle = 3
 
+// IsCreated reports whether a file of the given number of pages has the length of a file that was created and has not
+// grown: see checkCreation.
+func IsCreated(pages uint64) bool { return pages == initialPages || pages == initialPages+1 }
+
 // checkCreation tells a file whose creation was interrupted, which is created again, from a file that has lost its
 // superblocks or is no database. size is in bytes; both superblocks are blank.
 //

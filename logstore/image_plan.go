@@ -168,9 +168,15 @@ func (p *ImagePlan) shape(table int) imageShape {
 		}
 		segments = n
 	}
-	s.pages = max(s.behind, initialPages)
-	if s.pages > s.size {
-		s.pages = (s.pages + s.size - 1) / s.size * s.size
-	}
+	s.pages = ImagePages(s.behind, s.size)
 	return s
+}
+
+// ImagePages returns the length in pages of an image whose checkpoint ends before the given page.
+func ImagePages(end Addr, segmentPages uint64) uint64 {
+	pages := max(end, initialPages)
+	if pages > segmentPages {
+		pages = (pages + segmentPages - 1) / segmentPages * segmentPages
+	}
+	return pages
 }

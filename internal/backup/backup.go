@@ -134,6 +134,13 @@ func Copy(ctx context.Context, dst io.Writer, src io.Reader) (end End, err error
 	}
 }
 
+// IsMark reports whether p begins with the end mark of a full backup that has the given number of bytes before it.
+func IsMark(p []byte, length uint64) bool {
+	le := binary.LittleEndian
+	return len(p) >= MarkSize && [8]byte(p[:8]) == markMagic && le.Uint32(p[crcAt:]) == crc32.Checksum(p[:crcAt], castagnoli) &&
+		Kind(le.Uint32(p[kindAt:])) == Full && le.Uint64(p[lengthAt:]) == length
+}
+
 func checkMark(mark []byte, length uint64, sum []byte) error {
 	le := binary.LittleEndian
 	switch {

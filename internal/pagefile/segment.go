@@ -3,6 +3,7 @@ package pagefile
 import (
 	"slices"
 
+	"flashdbm/internal/backup"
 	"flashdbm/logstore"
 )
 
@@ -96,7 +97,8 @@ func (x *File) Recover(n uint32) error {
 // MayHoldMore reports whether a segment without a header may hold groups after the given one whose pages Recover
 // could not verify. That is so if the header is damaged, unlike a header that was never written or was zeroed before
 // the segment's space was returned; or if the first page, whose seed is not known, names such a group. In a segment
-// whose seed is known the first page is sound, because the header was written for that page.
+// whose seed is known the first page is sound, because the header was written for that page. Instead of the header
+// there may be the end mark of a backup that was opened as a database and has grown since.
 func (x *File) MayHoldMore(n uint32, group uint64) bool {
 	if x.Segment(n).HasHeader {
 		return false
@@ -111,7 +113,13 @@ func (x *File) MayHoldMore(n uint32, group uint64) bool {
 	if err == nil && h.InLog() && h.No > group {
 		return true
 	}
-	return x.Read(header, p) != nil || slices.Max(p) != 0
+	if x.Read(header, p) != nil {
+		return true
+	}
+	if backup.IsMark(p, header*logstore.PageSize) {
+		p = p[backup.MarkSize:]
+	}
+	return slices.Max(p) != 0
 }
 
 // maxCandidates is the most salts that are tried on each page of a segment without a header.

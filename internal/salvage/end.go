@@ -14,7 +14,8 @@ import (
 //   - The page after the newest group names the next group, or has the digest that the next page should have. A
 //     crash can leave the same.
 //   - A segment without a readable header may hold more: its pages could not be recognized.
-//   - The log continues in a segment that the file does not have.
+//   - The log continues in a segment that the file does not have. But the header of the last segment names such a
+//     segment also in a file that has not grown since it was created or written as a backup: see fresh.
 //
 // If all pages after the newest group are lost, and either they are in its segment or the header of their segment is
 // lost too, the file looks as if they had never been written. Then no loss is reported, and the recovered state is
@@ -36,10 +37,14 @@ func (s *salvager) end(newest uint64) error {
 		err := s.f.Error(s.f.FirstPage(sb.Run.Segment)+uint64(sb.Run.Page), "neither this checkpoint nor another one can be read, and the groups before and behind it may be missing too")
 		s.missing(Missing{Scope: Groups, FirstGroup: sb.FirstGroup, LastGroup: sb.LastGroup, Err: err})
 	}
-	if len(s.refs) > 0 && s.result.Dropped == 0 && e.began(&s.refs[len(s.refs)-1], s.buf) {
+	var last *entry
+	if len(s.refs) > 0 {
+		last = &s.refs[len(s.refs)-1]
+	}
+	if last != nil && s.result.Dropped == 0 && e.began(last, s.buf) {
 		s.result.Dropped = newest + 1
 	}
-	if g, n := e.lastSegment(); g != nil && s.f.FirstPage(g.Header.Successor) >= s.f.Pages {
+	if g, n := e.lastSegment(); g != nil && s.f.FirstPage(g.Header.Successor) >= s.f.Pages && !e.fresh(last, &g.Header) {
 		s.missing(Missing{Scope: Segment, Page: s.f.FirstPage(n), Err: s.f.Error(s.f.FirstPage(n), "the log goes on in segment %d, which is not in the file", g.Header.Successor)})
 	}
 	return s.f.EachSegment(func(n uint32) error {
@@ -77,6 +82,28 @@ func (e ending) began(last *entry, buf []byte) bool {
 	h = logstore.DecodePageHead(buf)
 	return h.No == last.group+1 || h.Digest == digest
 }
+
+// fresh reports whether the file has not grown since it was created or written as a backup, and the log ends in it, as
+// far as can be told. last is the last page of the log, nil if there is none, and h the header of the segment that the
+// log entered last.
+func (e ending) fresh(last *entry, h *logstore.SegmentHeader) bool {
+	if last == nil {
+		return false
+	}
+	end := last.addr + uint64(last.span)
+	if sb := e.f.Newest(); sb != nil && sb.Run.Digest == 0 && sb.LastGroup == last.group { // nothing follows the checkpoint of a backup
+		return e.f.Pages == logstore.ImagePages(end, uint64(e.f.SegmentPages))
+	}
+	// A program has opened the file since, and checkpoints or commits follow.
+	if h.Segment == 0 {
+		return end < e.f.Pages && logstore.IsCreated(e.f.Pages)
+	}
+	return end < e.f.Pages && h.Group <= lastImageGroup
+}
+
+// lastImageGroup is the newest group in a backup, whose checkpoint has one part unless the backup has gigabytes. In
+// other files the headers of later segments than the first name later groups.
+const lastImageGroup = 2
 
 // lastSegment returns the segment with a readable header that the log entered last; nil if there is none.
 func (e ending) lastSegment() (last *pagefile.Segment, no uint32) {
