@@ -55,8 +55,8 @@ func (d results) describe(rules []rule, all []mutant) []byte {
 	}
 	fmt.Fprintf(&b, `# Tests of the tests
 
-Written by `+"`make mutants` and `make mutants-servers`"+`. Each mutant is the engine, or the servers, with one seeded bug, see `+"`internal/mutants`"+`: %d of %d were caught when they were
-tried last. They are listed by the failure or the rule of the design that they break; each with the first of its tests that failed.
+Written by `+"`make mutants` and `make mutants-servers`"+`. Each mutant is the engine, or the servers, with one seeded bug (see `+"`internal/mutants`"+`): %d of %d were caught when they were
+last tried. They are listed by the failure or the rule of the design that they break. The last column has the first test that failed.
 `, caught, len(all))
 	for _, part := range parts {
 		if d.whole[part] != "" {

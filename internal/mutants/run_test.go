@@ -112,7 +112,7 @@ func TestMutants(t *testing.T) {
 	if *document != "" {
 		for _, part := range parts {
 			if n := countOf(part, mutants); n == countOf(part, all) {
-				doc.whole[part] = wholeRun(part, n, fmt.Sprintf("at commit %s, on %s, in %.0f minutes on %d processors, of whose time it took %.0f minutes",
+				doc.whole[part] = wholeRun(part, n, fmt.Sprintf("at commit %s, on %s, in %.0f minutes on %d processors, with %.0f minutes of processor time",
 					commit, began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU(), total.Minutes()))
 			}
 		}
