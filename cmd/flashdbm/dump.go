@@ -109,9 +109,8 @@ func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printabl
 
 func (p *program) dumpJSONLines(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer) error {
 	var text notation
-	clock := startClock()
 	return p.eachRecord(cmd, tx, func(c *dbm.Cursor) error {
-		expires, err := clock.at(c.TTL())
+		expires, err := p.expiry(c.TTL())
 		if err != nil {
 			return err
 		}

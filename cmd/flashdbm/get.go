@@ -60,7 +60,7 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 			return err
 		}
 		r.Close()
-		expires, err := startClock().at(tx.TTL(key))
+		expires, err := p.expiry(tx.TTL(key))
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,6 @@ type listCommand struct {
 	null, json bool
 
 	value []byte // memory for a value
-	clock clock
 }
 
 func newListCommand(p *program) *cobra.Command {
@@ -72,13 +71,12 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 	return p.read(ctx, path, list.within(func(tx *dbm.Tx) error {
 		return p.withOutput(path, "", func(w *bufio.Writer) error {
 			left := list.limit
-			list.clock = startClock()
 			c := tx.Cursor()
 			for ok := bounds.first(c, list.reverse); ok; ok = bounds.next(c, list.reverse) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := list.print(w, c); err != nil {
+				if err := list.print(p, w, c); err != nil {
 					return err
 				}
 				if left--; left == 0 {
@@ -91,14 +89,14 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 }
 
 // print writes the record under the cursor.
-func (list *listCommand) print(w *bufio.Writer, c *dbm.Cursor) error {
+func (list *listCommand) print(p *program, w *bufio.Writer, c *dbm.Cursor) error {
 	// A bufio.Writer keeps its first error and returns it from then on.
 	key := c.Key()
 	switch {
 	case c.Err() != nil:
 		return c.Err()
 	case list.json && list.values:
-		expires, err := list.clock.at(c.TTL())
+		expires, err := p.expiry(c.TTL())
 		if err != nil {
 			return err
 		}

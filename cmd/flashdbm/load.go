@@ -230,13 +230,20 @@ type timedRecord struct {
 	until      time.Time
 }
 
-// put puts the record, unless it has expired.
+// put puts the record, unless it has expired. PutTTL adds the time that is left to the time of its own call, so the record
+// is put again if the clock has gone on by a millisecond meanwhile.
 func (r *timedRecord) put(tx *dbm.Tx) (expired bool, err error) {
-	ttl := time.Until(r.until)
-	if ttl <= 0 {
-		return true, nil
+	for range beginTries {
+		now := time.Now().Truncate(time.Millisecond)
+		if !r.until.After(now) {
+			return true, nil
+		}
+		err = tx.PutTTL(r.key, r.value, r.until.Sub(now))
+		if err != nil || time.Since(now) < time.Millisecond {
+			break
+		}
 	}
-	return false, tx.PutTTL(r.key, r.value, ttl)
+	return false, err
 }
 
 // run commits batch after batch until the dump ends. Its transactions read nothing, so they do not conflict.

@@ -26,6 +26,8 @@ type program struct {
 	beside  bool          // --beside: read while another process writes
 	profile string        // --profile: one of profileModes, or empty
 
+	began time.Time // when the transaction of read began, by the clock by which records expire
+
 	// running is set when a command's own code starts. An error before that
 	// comes from parsing the command line, so it is a usage error.
 	running bool

@@ -71,16 +71,11 @@ func (ttl *ttlCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 	return err
 }
 
-// clock converts times left, counted from the beginning of a transaction, to points in time. It must be started
-// right after the transaction has begun.
-type clock struct{ begun time.Time }
-
-func startClock() clock { return clock{time.Now()} }
-
-// at returns when a record expires, from the result of Tx.TTL or Cursor.TTL; the zero time if it does not expire.
-func (c clock) at(left time.Duration, expires bool, err error) (time.Time, error) {
+// expiry returns when a record expires, from the result of Tx.TTL or Cursor.TTL in the function of read; the zero time
+// if it does not expire.
+func (p *program) expiry(left time.Duration, expires bool, err error) (time.Time, error) {
 	if err != nil || !expires {
 		return time.Time{}, err
 	}
-	return c.begun.Add(left), nil
+	return p.began.Add(left), nil
 }

@@ -64,3 +64,20 @@ func TestTTL(t *testing.T) {
 	require.Contains(t, succeed(t, "dump", db, "--print"), fmt.Sprint(" session\n ann\n"))
 	succeed(t, "check", db)
 }
+
+// The time of a record that expires stays the same, to the millisecond, however often it is dumped and loaded.
+func TestExpiresExactly(t *testing.T) {
+	t.Parallel()
+	var lines strings.Builder
+	for i := range 50 {
+		fmt.Fprintf(&lines, `{"expires":"2099-01-02T03:04:05.%03dZ","key":"%02d","value":"v"}`+"\n", i*10+1, i)
+	}
+	want := lines.String()
+	for range 3 {
+		db := newPath(t)
+		succeedWith(t, want, "load", db, "--json-lines")
+		require.Equal(t, want, succeed(t, "dump", db, "--json-lines"))
+		require.Equal(t, want, succeed(t, "list", db, "--json", "--values"))
+		require.Equal(t, strings.SplitAfter(want, "\n")[20], succeed(t, "get", db, "20", "--json"))
+	}
+}
