@@ -34,6 +34,16 @@ type notFoundError struct{ message string }
 
 func (e *notFoundError) Error() string { return e.message }
 
+// incompleteError is an error after which a file for output has only a part of it.
+type incompleteError struct {
+	file  string
+	cause error
+}
+
+func (e *incompleteError) Error() string { return fmt.Sprintf("%v; %s is incomplete", e.cause, e.file) }
+
+func (e *incompleteError) Unwrap() error { return e.cause }
+
 // finish prints the error of cmd, if any, in one line on standard error, and
 // returns the exit code.
 func (p *program) finish(cmd *cobra.Command, err error) int {
@@ -54,7 +64,12 @@ func (p *program) finish(cmd *cobra.Command, err error) int {
 		}
 		return exitNotFound
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(p.stderr, "%s: interrupted\n", name)
+		message := "interrupted"
+		var incomplete *incompleteError
+		if errors.As(err, &incomplete) {
+			message += "; " + incomplete.file + " is incomplete"
+		}
+		fmt.Fprintf(p.stderr, "%s: %s\n", name, message)
 		return exitError
 	default:
 		message := oneLine(err)

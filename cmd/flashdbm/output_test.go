@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -150,6 +151,36 @@ func TestTerminalClosed(t *testing.T) {
 	require.Equal(t, "flashdbm: interrupted\n", said.String())
 	require.Equal(t, exitError, cmd.ProcessState.ExitCode())
 	require.NoFileExists(t, to)
+}
+
+// TestInterruptedOutput: a command that is interrupted says which file it has left incomplete.
+func TestInterruptedOutput(t *testing.T) {
+	t.Parallel()
+	db, to := newPath(t), filepath.Join(t.TempDir(), "pipe")
+	var lines strings.Builder
+	for i := range 2000 { // more than a pipe holds
+		fmt.Fprintf(&lines, `{"key": "%d", "value": "%0100d"}`+"\n", i, i)
+	}
+	succeedWith(t, lines.String(), "load", db, "--json-lines")
+	require.NoError(t, syscall.Mkfifo(to, 0o600))
+	cmd := command(t, "dump", db, "--file", to)
+	var said strings.Builder
+	cmd.Stderr = &said
+	require.NoError(t, cmd.Start())
+	pipe, err := os.Open(to)
+	require.NoError(t, err)
+	defer pipe.Close()
+	_, err = pipe.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	for err == nil { // slowly, so that the command hears the signal before it is done
+		time.Sleep(20 * time.Millisecond)
+		_, err = pipe.Read(make([]byte, 4096))
+	}
+	require.Equal(t, io.EOF, err)
+	require.Error(t, cmd.Wait())
+	require.Equal(t, "flashdbm: interrupted; "+to+" is incomplete\n", said.String())
+	require.Equal(t, exitError, cmd.ProcessState.ExitCode())
 }
 
 // TestInterruptedLockWait: the first signal ends a command that waits for a database which another process has open.

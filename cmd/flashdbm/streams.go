@@ -41,7 +41,7 @@ func (p *program) withOutput(database, name string, fn func(w *bufio.Writer) err
 				err = syncFile(file)
 			}
 			if err = errors.Join(err, file.Close()); err != nil {
-				err = fmt.Errorf("%w; %s is incomplete", err, name)
+				err = &incompleteError{name, err}
 			}
 		}()
 	}
