@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,35 +53,53 @@ func (flags *bboltImport) run(ctx context.Context, source, path string) (err err
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	file, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	status, err := file.Stat()
+	if err != nil {
+		return err
+	}
 	return importInto(ctx, path, func(t *target) error {
 		return db.View(func(tx *bolt.Tx) error {
+			if err := checkBolt(tx, file, status.Size()); err != nil {
+				return fmt.Errorf("%s: %w", source, err)
+			}
 			if flags.only {
 				b := tx.Bucket([]byte(flags.bucket))
 				if b == nil {
 					return fmt.Errorf("%s has no bucket %q", source, flags.bucket)
 				}
-				return flags.copy(t, nil, b, flags.bucket)
+				return flags.copy(t, nil, b)
 			}
-			return tx.ForEach(func(name []byte, b *bolt.Bucket) error { return flags.copy(t, flags.under(nil, name), b, string(name)) })
+			return tx.ForEach(func(name []byte, b *bolt.Bucket) error { return flags.copy(t, flags.under(nil, name), b) })
 		})
 	})
 }
 
-// under returns what the keys of a bucket begin with.
+// under returns what the keys of a bucket begin with. It is in the memory behind prefix, if there is enough of it: so prefixes of many buckets in
+// buckets take no more than the longest.
 func (flags *bboltImport) under(prefix, name []byte) []byte {
-	return append(append(append([]byte(nil), prefix...), name...), flags.separator...)
+	return append(append(prefix, name...), flags.separator...)
 }
 
 // copy copies a bucket and those in it.
-func (flags *bboltImport) copy(t *target, prefix []byte, b *bolt.Bucket, name string) error {
+func (flags *bboltImport) copy(t *target, prefix []byte, b *bolt.Bucket) error {
 	if n := b.Sequence(); n != 0 {
-		note("the sequence of bucket %q is %d: it is not copied; Tx.Increment of a key of your choice goes on from there", name, n)
+		name := string(prefix)
+		if flags.only {
+			name = flags.bucket + flags.separator + name
+		}
+		note("the sequence of bucket %q is %d: it is not copied; Tx.Increment of a key of your choice goes on from there",
+			strings.TrimSuffix(name, flags.separator), n)
 	}
 	return b.ForEach(func(key, value []byte) error {
 		if value == nil {
-			return flags.copy(t, flags.under(prefix, key), b.Bucket(key), name+flags.separator+string(key))
+			return flags.copy(t, flags.under(prefix, key), b.Bucket(key))
 		}
-		err := t.add(append(prefix[:len(prefix):len(prefix)], key...), value)
+		err := t.add(append(prefix, key...), value)
 		if errors.Is(err, errDoubled) {
 			return fmt.Errorf("%w: give another --separator", err)
 		}

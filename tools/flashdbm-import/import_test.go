@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -198,6 +199,74 @@ func TestBboltDamaged(t *testing.T) {
 		require.NoError(t, os.Remove(path))
 	}
 	require.Positive(t, failed)
+}
+
+// TestBboltCycles: pages that lead back to themselves, a bucket that is its own parent, and two buckets that are one are
+// damage. bbolt's library would follow them without end.
+func TestBboltCycles(t *testing.T) {
+	dir := t.TempDir()
+	source, path := newBolt(t, dir), filepath.Join(dir, "new.fdbm")
+	db, err := bolt.Open(source, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+		for _, name := range []string{"outer", "outer/inner", "outer/next"} {
+			b, err := tx.CreateBucketIfNotExists([]byte("outer"))
+			require.NoError(t, err)
+			if _, inner, ok := strings.Cut(name, "/"); ok {
+				b, err = b.CreateBucket([]byte(inner))
+				require.NoError(t, err)
+			}
+			for i := range 100 { // a page of its own
+				require.NoError(t, b.Put(fmt.Appendf(nil, "%04d", i), []byte("value")))
+			}
+		}
+		return nil
+	}))
+	var outer, inner, next uint64
+	require.NoError(t, db.View(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("outer"))
+		outer, inner, next = uint64(b.Root()), uint64(b.Bucket([]byte("inner")).Root()), uint64(b.Bucket([]byte("next")).Root())
+		return nil
+	}))
+	size := db.Info().PageSize
+	require.NoError(t, db.Close())
+	whole, err := os.ReadFile(source)
+	require.NoError(t, err)
+	refused := func(what string, change func(file []byte)) {
+		file := bytes.Clone(whole)
+		change(file)
+		require.NoError(t, os.WriteFile(source, file, 0o600), what)
+		fails(t, exitError, "of a damaged file", "bbolt", source, path)
+		requireOnly(t, dir, "old.db")
+	}
+	root := func(name string, is, becomes uint64) func([]byte) {
+		return func(file []byte) {
+			at := bytes.Index(file, binary.NativeEndian.AppendUint64([]byte(name), is))
+			require.Positive(t, at)
+			binary.NativeEndian.PutUint64(file[at+len(name):], becomes)
+		}
+	}
+	refused("its own parent", root("inner", inner, outer))
+	refused("one in two places", root("inner", inner, next))
+	refused("outside of the file", root("inner", inner, 1<<40))
+	branches := 0
+	for at := 0; at < len(whole); at += size {
+		if binary.NativeEndian.Uint64(whole[at:]) != uint64(at/size) || binary.NativeEndian.Uint16(whole[at+8:]) != boltBranch {
+			continue
+		}
+		branches++
+		file := bytes.Clone(whole)
+		binary.NativeEndian.PutUint64(file[at+boltElement+8:], uint64(at/size))
+		require.NoError(t, os.WriteFile(source, file, 0o600))
+		if code, _, _ := runs(t, "bbolt", source, path); code == 0 { // a page that is not in use
+			require.NoError(t, os.Remove(path))
+			branches--
+		}
+	}
+	require.Positive(t, branches)
+	require.NoError(t, os.WriteFile(source, whole, 0o600))
+	succeeds(t, "bbolt", source, path)
+	require.Len(t, contents(t, path), 2802)
 }
 
 func newBadger(t *testing.T) string {
