@@ -204,6 +204,10 @@ func (g *Group) SelfNamed() (Addr, []byte) {
 // that a transaction of any size takes only a few MiB of memory here. The group still counts only once its last
 // page is written.
 func (g *Group) Write(kind Kind, p []byte) {
+	if kind == g.skind && len(p) <= len(g.stream) {
+		g.stream = g.stream[copy(g.stream, p):]
+		return
+	}
 	if kind != g.skind {
 		g.stream, g.skind = nil, kind
 	}

@@ -53,13 +53,6 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 		}
 	}
 	need, claim := a.estimate(tx), tx.claim()
-	w := roomWanted{deletes: tx.deletesOnly(), pages: need}
-	w.reserve = func(more int64) error { // called again and again while the commit waits for room
-		if err := tx.cancelled(); err != nil {
-			return err
-		}
-		return a.store.ReserveFor(claim, need, more)
-	}
 	if a.tree.memory.Load() <= a.tree.ceiling.Load() {
 		err := tx.cancelled()
 		if err == nil {
@@ -71,6 +64,18 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 		if err == nil || !logstore.IsFull(err) {
 			return need, err
 		}
+	}
+	return a.admitLate(tx, need, claim)
+}
+
+// admitLate is admit for a commit that finds too many versions in memory, or no room in the file.
+func (a *admission) admitLate(tx *Tx, need int64, claim logstore.Claim) (held int64, err error) {
+	w := roomWanted{deletes: tx.deletesOnly(), pages: need}
+	w.reserve = func(more int64) error { // called again and again while the commit waits for room
+		if err := tx.cancelled(); err != nil {
+			return err
+		}
+		return a.store.ReserveFor(claim, need, more)
 	}
 	a.unpin(tx)
 	defer func() {

@@ -30,11 +30,10 @@ func beginAttempt(e *Engine, o TxOptions) (*Tx, error) {
 		return nil, err
 	}
 	tx := usedTx(e, e.committer.used)
-	slot, snap, err := e.readers.look(tx.slot, &e.marks.applied)
-	if err != nil {
+	if err := e.readers.look(&tx.pinned, &e.marks.applied); err != nil {
 		return nil, err
 	}
-	tx.slot, tx.snap, tx.readAny = slot, snap, o.CheckWrites
+	tx.readAny = o.CheckWrites
 	return tx, nil
 }
 

@@ -202,10 +202,11 @@ func (c *committer) logAndApply(b *batch) error {
 		b.held += n.Value.tx.held
 	}
 	g := c.log.redoGroup()
-	c.collectOps(g)
 	b.table = c.tree.tables.active
-	if b.logged = c.opts.Durability == Buffered || c.anyLogged(); b.logged {
-		b.copied = c.logInto(g)
+	if logOne(c, g) {
+		b.logged, b.copied = true, true
+	} else if c.collectOps(g); c.opts.Durability == Buffered || c.anyLogged() {
+		b.logged, b.copied = true, c.logInto(g)
 	} else {
 		b.copied = c.logOps()
 	}
@@ -383,7 +384,7 @@ func (c *committer) published(b *batch) {
 		if b.table != c.tree.tables.active { // a merge has retired it meanwhile: its memory will be reused while readers have the active table
 			c.tree.tables.copyOps(c.batch.ops)
 		}
-		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes))
+		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes), c.batch.nodes)
 		copied = b.copied
 	}
 	if c.changed.on {

@@ -74,12 +74,13 @@ func (c *committer) logOps() (copied bool) {
 		return false
 	}
 	copies := &c.tree.tables.active.Copies
-	b := copies.Reserve(bound)
+	chunk := copies.Reserve(bound)
+	b := *chunk
 	from := len(b)
 	for i := range c.batch.ops {
 		b = redo.AppendOp(b, &c.batch.ops[i])
 	}
-	copies.Fill(b)
+	*chunk = b
 	c.log.redo = append(c.log.redo, b[from:]...)
 	return true
 }

@@ -132,12 +132,12 @@ func (c *check) tree() error {
 			return err
 		}
 	}
-	slot, s, err := c.e.readers.look(lockfree.Slot{}, c.e.marks.viewAt)
-	if err != nil {
+	var reader pinned
+	if err := c.e.readers.look(&reader, c.e.marks.viewAt); err != nil {
 		return err
 	}
-	defer slot.Release()
-	snap, records := s.Snapshot, max(s.view.Records, 0)
+	defer reader.slot.Release()
+	snap, records := reader.snap.Snapshot, max(reader.snap.view.Records, 0)
 	r := readable{&snap, c.e}
 	fault := func(f btree.Fault) error { return c.fault(f, snap.PlaceOf) }
 	values, nodes := c.e.store.NewUsedPages(), c.e.store.NewUsedPages() // nodes: by name

@@ -283,18 +283,8 @@ const (
 // reports whether it lost. If ctx, which may be nil, ends while a commit waits for room, memory or its turn, before it
 // is resolved, the commit returns the context's error.
 func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost bool, err error)) error {
-	try := func(own *commit.Closed) (bool, error) {
-		tx, err := beginAttempt(e, o)
-		if err != nil {
-			return false, err
-		}
-		tx.gate, tx.ctx = own, ctx
-		lost, err := attempt(tx)
-		tx.endAttempt()
-		return lost, err
-	}
 	for range sharedTries {
-		if lost, err := try(nil); !lost {
+		if lost, err := try(e, ctx, o, nil, attempt); !lost {
 			return err
 		}
 	}
@@ -303,11 +293,23 @@ func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost
 	own := e.committer.gate.Close(ctx)
 	defer e.committer.gate.Reopen(own)
 	for range aloneTries {
-		if lost, err := try(own); !lost {
+		if lost, err := try(e, ctx, o, own, attempt); !lost {
 			return err
 		}
 	}
 	return fmt.Errorf("%w (lost %d times)", ErrConflict, sharedTries+aloneTries)
+}
+
+// try runs attempt once. own is not nil if the caller has closed the gate.
+func try(e *Engine, ctx context.Context, o TxOptions, own *commit.Closed, attempt func(*Tx) (lost bool, err error)) (lost bool, err error) {
+	tx, err := beginAttempt(e, o)
+	if err != nil {
+		return false, err
+	}
+	tx.gate, tx.ctx = own, ctx
+	lost, err = attempt(tx)
+	tx.endAttempt()
+	return lost, err
 }
 
 // cancelled returns the error of the transaction's context if the context has ended.

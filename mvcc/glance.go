@@ -16,11 +16,9 @@ func (e *Engine) glance() (*Tx, error) {
 	if !ok {
 		tx = &Tx{pinned: pinned{e: e, readOnly: true}}
 	}
-	slot, snap, err := e.readers.look(tx.slot, e.marks.viewAt)
-	if err != nil {
+	if err := e.readers.look(&tx.pinned, e.marks.viewAt); err != nil {
 		return nil, err
 	}
-	tx.slot, tx.snap = slot, snap
 	return tx, nil
 }
 

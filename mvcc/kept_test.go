@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/internal/writeset"
+	"flashdbm/logstore"
 )
 
 // TestLastCommitKeepsNothing: the newest node stays in the commit list, but does not keep its transaction's reads and
@@ -106,12 +107,13 @@ func TestLargeSetsAreNotKept(t *testing.T) {
 // TestSetsOfMemtablesStay: if the keys and values of a batch were not copied, its write set is not reused, because
 // readers find them in a memtable. If they were copied, it is.
 func TestSetsOfMemtablesStay(t *testing.T) {
-	for _, records := range []int{3, 9} {
+	for _, c := range []struct{ records, size int }{{3, copyBytes / 8}, {9, copyBytes / 8}, {1, logstore.LeastLogged - 2}, {1, logstore.LeastLogged - 3}} {
+		records := c.records
 		e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Buffered, Manual: true})
 		write := func(from int, fill byte) {
 			require.NoError(t, update(e, TxOptions{}, func(tx *Tx) error {
 				for i := range records {
-					require.NoError(t, tx.Put(fmt.Appendf(nil, "%02d", from+i), bytes.Repeat([]byte{fill}, copyBytes/8)))
+					require.NoError(t, tx.Put(fmt.Appendf(nil, "%02d", from+i), bytes.Repeat([]byte{fill}, c.size)))
 				}
 				require.LessOrEqual(t, tx.set.Bytes(), int64(keptBytes))
 				return nil
@@ -122,7 +124,7 @@ func TestSetsOfMemtablesStay(t *testing.T) {
 		write(records, 'b')
 		view := begin(t, e, TxOptions{ReadOnly: true})
 		for i := range 2 * records {
-			require.Equal(t, strings.Repeat(string(rune('a'+i/records)), copyBytes/8), get(t, view, fmt.Sprintf("%02d", i)))
+			require.Equal(t, strings.Repeat(string(rune('a'+i/records)), c.size), get(t, view, fmt.Sprintf("%02d", i)))
 		}
 		require.NoError(t, view.Rollback())
 	}

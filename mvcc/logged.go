@@ -5,6 +5,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -50,25 +51,23 @@ func (c *committer) logInto(g *logstore.Group) (copied bool) {
 	copies := &c.tree.tables.active.Copies
 	small := c.batch.opBytes <= copyBytes
 	copied = true
-	c.batch.opBytes = 0
-	stays := c.log.logsValues()
-	for i := range c.batch.ops {
-		op := &c.batch.ops[i]
-		if stays && isLogged(op) {
-			c.log.logValue(g, op)
-			op.Key = copies.Copy(op.Key)
+	if c.log.logsValues() {
+		for i := range c.batch.ops {
+			if op := &c.batch.ops[i]; isLogged(op) {
+				c.batch.opBytes -= len(op.Value)
+				c.log.logValue(g, op)
+				op.Key = copies.Copy(op.Key)
+			}
 		}
-		c.batch.opBytes += len(op.Key) + len(op.Value)
 	}
 	for i := range c.batch.ops {
 		switch op := &c.batch.ops[i]; {
 		case op.Ref != nil && op.Ref.Kind == btree.Logged:
 		case small:
-			b := copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
-			from := len(b)
-			b = redo.AppendOp(b, op)
-			copies.Fill(b)
-			g.Append(b[from:])
+			chunk := copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
+			b := redo.AppendOp(*chunk, op)
+			g.Append(b[len(*chunk):])
+			*chunk = b
 		default:
 			c.log.scratch = redo.Append(c.log.scratch[:0], op)
 			g.Append(c.log.scratch)
@@ -77,6 +76,28 @@ func (c *committer) logInto(g *logstore.Group) (copied bool) {
 	}
 	c.log.redoOps += uint64(len(c.batch.ops))
 	return copied
+}
+
+// logOne is collectOps and logInto for a Buffered batch of one put of a short record, and reports whether the batch is
+// that. It takes less than half of their time.
+func logOne(c *committer, g *logstore.Group) bool {
+	if len(c.batch.nodes) != 1 || c.opts.Durability != Buffered {
+		return false
+	}
+	key, value, ok := writeset.OnlyPut(c.batch.nodes[0].Value.set)
+	bytes := len(key) + len(value)
+	if !ok || bytes >= logstore.LeastLogged {
+		return false
+	}
+	c.log.runs, c.batch.listed = c.log.runs[:0], c.batch.listed[:0]
+	c.batch.ops, c.batch.opBytes = append(c.batch.ops[:0], btree.Op{Key: key, Value: value}), bytes
+	chunk := c.tree.tables.active.Copies.Reserve(bytes + redo.MaxRecord)
+	b := redo.AppendOp(*chunk, &c.batch.ops[0])
+	g.Append(b[len(*chunk):])
+	*chunk = b
+	c.known.put.Add(uint64(bytes))
+	c.log.redoOps++
+	return true
 }
 
 // logValue logs a put whose value stays in the log, and makes op refer to that place.

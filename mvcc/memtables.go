@@ -85,10 +85,15 @@ const (
 	keptRetired = 4 // retired tables that may be reused later; if there are more, the oldest are left to the garbage collector
 )
 
-// insert adds the ops of a batch to the active table. The caller holds the token and moves applied afterwards.
-func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64) {
-	for i := range ops {
-		t.active.Insert(&ops[i], writeset.HashKey(ops[i].Key), seq)
+// insert adds the ops of a batch to the active table. The caller holds the token and moves applied afterwards. nodes
+// are the commits of the batch: the set of a single one may know the hash of a single key.
+func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64, nodes []*commitNode) {
+	if hash, ok := writeset.OnlyHash(nodes[0].Value.set); ok && len(ops) == 1 && len(nodes) == 1 {
+		t.active.Insert(&ops[0], hash, seq)
+	} else {
+		for i := range ops {
+			t.active.Insert(&ops[i], writeset.HashKey(ops[i].Key), seq)
+		}
 	}
 	t.active.Show()
 	t.bytes += bytesOfOps

@@ -54,14 +54,14 @@ func (r *readers) register(last lockfree.Slot, upto lockfree.Watermark) (lockfre
 	}
 }
 
-// look is register unless the engine is closed.
-func (r *readers) look(last lockfree.Slot, upto *atomic.Uint64) (lockfree.Slot, snapshot, error) {
-	slot, s := r.register(last, upto)
+// look is register for tx, in its last place if that is free, unless the engine is closed.
+func (r *readers) look(tx *pinned, upto *atomic.Uint64) error {
+	tx.slot, tx.snap = r.register(tx.slot, upto)
 	if r.closed.Load() {
-		slot.Release()
-		return slot, s, ErrClosed
+		tx.slot.Release()
+		return ErrClosed
 	}
-	return slot, s, nil
+	return nil
 }
 
 // enter registers a user of the engine at the newest version of the tree, unless the engine is closed.

@@ -40,7 +40,7 @@ func (s *sets) empty(w *writeset.Set) {
 // its set back at once if its keys and values were copied, so that no memtable refers to them: the few cache lines of
 // one set stay in the nearest cache. Token held.
 func (s *sets) retire(nodes []*commitNode, copied, alone bool) {
-	if own := &nodes[0].Value; alone && copied && own.tx.again && own.set.Bytes() <= keptBytes {
+	if own := &nodes[0].Value; alone && copied && own.tx.again && own.tx.kept.keeps {
 		own.tx.kept.set, own.set = own.set, nil
 		s.empty(own.tx.kept.set)
 		return

@@ -14,6 +14,7 @@ type kept struct {
 	wake  chan signal   // room for one: nobody is woken twice
 	set   *writeset.Set // empty; nil for none
 	nodes []commitNode  // never pushed
+	keeps bool          // the set of the present commit is small enough to be kept; set by node
 
 	callers any // see CallersMemory
 }
@@ -29,7 +30,11 @@ const (
 
 // node returns a node for the commit list. Each commit needs a new one.
 func (tx *Tx) node() *commitNode {
-	if !tx.again || tx.set.Bytes() > keptNodeBytes {
+	if !tx.again {
+		return new(commitNode)
+	}
+	size := tx.set.Bytes()
+	if tx.kept.keeps = size <= keptBytes; size > keptNodeBytes {
 		return new(commitNode)
 	}
 	if len(tx.kept.nodes) == 0 {

@@ -4,7 +4,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -42,11 +41,12 @@ func (e *Engine) Checkpoints() uint64 { return e.checkpoints.done.Load() }
 // Stats returns the present state. It takes no lock under which anybody waits for a device or another goroutine: not
 // the token, checkpoints.mu, growing or syncing. So it returns even if all of those hang.
 func (e *Engine) Stats() (Stats, error) {
-	slot, snap, err := e.readers.look(lockfree.Slot{}, e.marks.viewAt)
-	if err != nil {
+	var reader pinned
+	if err := e.readers.look(&reader, e.marks.viewAt); err != nil {
 		return Stats{}, err
 	}
-	defer slot.Release()
+	defer reader.slot.Release()
+	snap := reader.snap
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Pages: e.pages.Stats(),
 		DirtyPages: e.known.dirty.Load(), MemoryBytes: e.tree.memory.Load(),

@@ -86,8 +86,7 @@ func (e *Engine) begin(o TxOptions) (*Tx, error) {
 	} else if err := e.Failed(); err != nil { // an update could see what is applied and will never be durable
 		return nil, err
 	}
-	var err error
-	if tx.slot, tx.snap, err = e.readers.look(lockfree.Slot{}, at); err != nil {
+	if err := e.readers.look(&tx.pinned, at); err != nil {
 		return nil, err
 	}
 	tx.slot.Stamp(time.Now().UnixNano())

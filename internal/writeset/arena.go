@@ -75,18 +75,17 @@ func (a *Arena) addBoth(b, c []byte) (place, place) {
 	return at, at + place(len(b))
 }
 
-// Reserve returns the used part of the current chunk, with a capacity for at least need more bytes. The caller
-// appends to it and passes the result to Fill; the appended bytes then count as copies.
-func (a *Arena) Reserve(need int) []byte {
-	if len(a.chunks) == 0 || cap(a.chunks[a.filling])-len(a.chunks[a.filling]) < need {
-		a.turn(need)
+// Reserve returns the place of the current chunk, which has a capacity for at least need more bytes. The caller may
+// append as many; they count as copies.
+func (a *Arena) Reserve(need int) *[]byte {
+	if a.filling < len(a.chunks) {
+		if chunk := &a.chunks[a.filling]; cap(*chunk)-len(*chunk) >= need {
+			return chunk
+		}
 	}
-	return a.chunks[a.filling]
+	a.turn(need)
+	return &a.chunks[a.filling]
 }
-
-// Fill takes back the chunk that Reserve returned, with the bytes that the
-// caller appended.
-func (a *Arena) Fill(chunk []byte) { a.chunks[a.filling] = chunk }
 
 // turn makes a chunk with room for need bytes the current chunk.
 func (a *Arena) turn(need int) {

@@ -30,6 +30,11 @@ func (w *Set) Hashes(yield func(hash uint64) bool) {
 	}
 }
 
+// OnlyHash returns the HashKey of the only key of a set; ok is false if there is not exactly one.
+func OnlyHash(w *Set) (hash uint64, ok bool) {
+	return w.firstHash, w.records.n == 1 && w.spill == nil
+}
+
 // Keys calls yield with each key of the part in memory, in the order in which they were first written, until yield
 // returns false. The slices are those of the set.
 func (w *Set) Keys(yield func(key []byte) bool) {

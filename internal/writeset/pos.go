@@ -109,6 +109,19 @@ func (w *Set) AppendOps(ops []btree.Op, run func(Entry) *btree.Ref) (all []btree
 	return ops, bytes
 }
 
+// OnlyPut returns key and value of the only entry of a set; ok is false if there is not exactly one, or if that is not
+// a put with its value. Both belong to the set.
+func OnlyPut(w *Set) (key, value []byte, ok bool) {
+	if w.records.n != 1 || w.spill != nil {
+		return nil, nil, false
+	}
+	r := w.records.at(0)
+	if r.kind != recordPut {
+		return nil, nil, false
+	}
+	return w.arena.at(r.key, r.keyBytes), w.arena.at(r.value, r.valueBytes), true
+}
+
 // appendOp is AppendOps for one record; it adds to bytes.
 func (w *Set) appendOp(ops []btree.Op, id uint32, bytes int, run func(Entry) *btree.Ref) ([]btree.Op, int) {
 	r := w.records.at(id)

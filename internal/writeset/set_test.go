@@ -458,6 +458,34 @@ func TestSetOfOneRecord(t *testing.T) {
 	require.Less(t, w.Bytes(), int64(1500))
 }
 
+func TestOnlyEntry(t *testing.T) {
+	var w Set
+	check := func(key, value string, put, one bool) {
+		t.Helper()
+		k, v, ok := OnlyPut(&w)
+		require.Equal(t, put, ok)
+		require.Equal(t, key+value, string(k)+string(v))
+		hash, ok := OnlyHash(&w)
+		require.Equal(t, one, ok)
+		if one {
+			require.Equal(t, HashKey([]byte("a")), hash)
+		}
+	}
+	check("", "", false, false)
+	w.Delete([]byte("a"))
+	check("", "", false, true)
+	w.Put([]byte("a"), []byte("1"))
+	check("a", "1", true, true)
+	w.Put([]byte("a"), []byte("23"))
+	check("a", "23", true, true)
+	w.PutRef([]byte("a"), ValueRef{Len: 5, Extents: []logstore.Extent{{}}})
+	check("", "", false, true)
+	w.Put([]byte("b"), nil)
+	check("", "", false, false)
+	w.Reset()
+	check("", "", false, false)
+}
+
 func TestHeadOf(t *testing.T) {
 	for _, c := range []struct {
 		key  string
