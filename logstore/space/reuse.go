@@ -24,11 +24,12 @@ func (sp *Reuse) reusable(n uint32) bool {
 		!sp.log.writes(n) && !sp.log.inRun(n)
 }
 
-// collect puts every segment that has become reusable on the free list.
+// collect puts every segment that has become reusable on the free list. The list begins with the highest segment: in the
+// other order each insertion would move all those before it.
 func (sp *Reuse) collect() {
-	for n := range sp.whole() {
-		if sp.reusable(n) && !sp.left(n) {
-			sp.release(n)
+	for n := sp.whole(); n > 0; n-- {
+		if sp.reusable(n-1) && !sp.left(n-1) {
+			sp.release(n - 1)
 		}
 	}
 }
