@@ -21,8 +21,9 @@ import (
 // last complete flush, and redo applies to that as always. Others get the token between the steps, and checkpoints.mu
 // between the turns, each of which ends with a checkpoint.
 const (
-	turnPages  = 2048 // most pages made dirty in one turn
-	denseShare = 32   // a segment of which less than a 32nd is dead stays as it is
+	turnPages   = 2048 // most pages made dirty in one turn
+	refillTurns = 64   // most turns in which leaves are filled up if each has at least turnPages
+	denseShare  = 32   // a segment of which less than a 32nd is dead stays as it is
 )
 
 // Compaction is the progress of a Compact.
@@ -142,7 +143,7 @@ func (c *compaction) refill(stop func() error, from float64) error {
 	for more := true; more && !c.short; {
 		err := c.turn(stop, func() error {
 			written, full := 0, false
-			for more && !full && written < m.turnPages() {
+			for more && !full && written < m.refillPages() {
 				r, err := m.flusher.refillSome(key, btree.Repack)
 				if full = logstore.IsFull(err); full {
 					break
@@ -226,6 +227,12 @@ func (c *compaction) room(err error) error {
 // turnPages returns how many pages a turn makes dirty.
 func (f *file) turnPages() int {
 	return int(max(min(turnPages, f.opts.MemoryLimit/8/logstore.PageSize), 8))
+}
+
+// refillPages is turnPages for a turn that fills leaves up. Such a turn ends with two searches of all inner nodes, so in
+// a large tree it is a refillTurns-th of the live pages.
+func (f *file) refillPages() int {
+	return max(f.turnPages(), int(min(f.store.SpaceStats().LiveBytes/refillTurns, f.opts.MemoryLimit/8)/logstore.PageSize))
 }
 
 // clean empties all segments that were written before it began and are not dense.

@@ -11,7 +11,8 @@ import (
 // pages are of no use to it. When nobody has committed for idlePause, background work
 //
 //   - flushes everything dirty, in parts if that is much, so that redo starts at the end of the log;
-//   - fills leaves up if they are poorly filled, as random puts or deletes leave them, in steps as Compact does;
+//   - fills leaves up if they are poorly filled, as random puts or deletes leave them, in steps as Compact does. What
+//     filling up does not change stays alone in its segment, so each step also empties segments of which little is live;
 //   - cleans the emptiest segments, restMoved bytes per turn, until the dead bytes are at most a restDead-th of the
 //     live ones;
 //   - gives all free segments back, except those held back.
@@ -36,9 +37,13 @@ const (
 	restLeast = 2        // and at least 2 segments
 	restDead  = 8        // dead bytes may be an eighth of the live ones
 	restMoved = 32 << 20 // most bytes that a turn moves
-	restTurn  = 8        // a turn fills up an eighth of the leaves, but no more than a turn of Compact does
-	restLoose = 10       // leaves are filled up if the tree takes restTight restLoose-ths (13/10) of the bytes of its records
-	restTight = 13       //
+	// A turn that fills leaves up moves a quarter as many pages besides (restBeside), out of segments of which at most a
+	// quarter is live (restEmpty).
+	restBeside = 4
+	restEmpty  = 4
+	restTurn   = 8  // a turn fills up an eighth of the leaves, but no more than a turn of Compact
+	restLoose  = 10 // leaves are filled up if the tree takes restTight restLoose-ths (13/10) of the bytes of its records
+	restTight  = 13 //
 	// restVain: turns that gain nothing, after which rest waits for the next commit: condemned segments leave only
 	// two checkpoints later
 	restVain = 3
@@ -62,7 +67,8 @@ func (m *maintenance) restDue() bool {
 		*r = rest{committed: m.marks.committed.Load(), since: time.Now()}
 		return false
 	}
-	if m.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause {
+	early := min(m.opts.FlushInterval/2, idlePause/4) // the next look may be a whole FlushInterval later
+	if m.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause-early {
 		return false
 	}
 	s := m.store.SpaceStats()
@@ -107,7 +113,7 @@ func (m *maintenance) fillUp() (err error) {
 			return err
 		}
 	}
-	written, most := 0, min(m.turnPages(), int(m.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
+	written, most := 0, min(m.refillPages(), int(m.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
 	for written < most && !m.stirs() {
 		done, err := m.flusher.refillSome(r.filling, btree.Repack)
 		if err != nil {
@@ -122,6 +128,9 @@ func (m *maintenance) fillUp() (err error) {
 	}
 	if written == 0 {
 		return nil
+	}
+	if err := m.cleanSome(int64(written)/restBeside, int64(m.store.SegmentPages())/restEmpty, false, c.reserve); err != nil {
+		return err
 	}
 	return c.endTurn()
 }
@@ -166,16 +175,7 @@ func (m *maintenance) rest() error {
 	if err := m.flusher.flushAndCheckpoint(); err != nil {
 		return err
 	}
-	victims, dead := m.store.Victims(m.flusher.stuck, true)
-	s := m.store.SpaceStats()
-	n, moved, over := 0, int64(0), dead-s.PackedBytes/restDead/logstore.PageSize
-	for n < len(victims) && over > 0 && moved+victims[n].Live <= restMoved/logstore.PageSize {
-		moved += victims[n].Live
-		over -= int64(m.store.SegmentPages()) - victims[n].Live
-		n++
-	}
-	m.cleaner.at = time.Now()
-	if _, err := m.cleaner.cleanVictims(victims[:n], moved, true, m.pressure.reserveAtRest); err != nil {
+	if err := m.cleanSome(restMoved/logstore.PageSize, int64(m.store.SegmentPages()), true, m.pressure.reserveAtRest); err != nil {
 		return err
 	}
 	if err := m.flusher.beginAnew(); err != nil {
@@ -190,4 +190,20 @@ func (m *maintenance) rest() error {
 	}
 	m.checkpoints.trimFrom(1)
 	return m.Failed()
+}
+
+// cleanSome makes up to most live pages dirty, those of the emptiest segments first and of none with more than full of
+// them, until so little is dead beside live pages that rest does not clean, as far as reserve finds room. With search it
+// also moves value runs. The caller holds checkpoints.mu; a flush follows.
+func (m *maintenance) cleanSome(most, full int64, search bool, reserve reservation) error {
+	victims, dead := m.store.Victims(m.flusher.stuck, true)
+	n, moved, over := 0, int64(0), dead-m.store.SpaceStats().PackedBytes/restDead/logstore.PageSize
+	for n < len(victims) && over > 0 && victims[n].Live <= full && moved+victims[n].Live <= most {
+		moved += victims[n].Live
+		over -= int64(m.store.SegmentPages()) - victims[n].Live
+		n++
+	}
+	m.cleaner.at = time.Now()
+	_, err := m.cleaner.cleanVictims(victims[:n], moved, search, reserve)
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -222,6 +223,8 @@ func TestRestPastTheBound(t *testing.T) {
 	inTurn(t)
 	e := pastItsBound(t)
 	due := resting(t, e)
+	r := &e.maintenance.idle
+	r.since = time.Now().Add(8 * time.Millisecond) // due adds idlePause: looks that are FlushInterval apart may be that early
 	require.True(t, due())
 	require.Greater(t, e.ownBytes(), e.store.Bound()+boundClean)
 	for turns := 0; due(); turns++ {
@@ -263,4 +266,36 @@ func TestRestFlushesInParts(t *testing.T) {
 	before := e.store.SpaceStats().FileBytes
 	require.NoError(t, e.maintenance.rest())
 	require.Less(t, most, before+dirty)
+}
+
+// Leaves that are full stay where they are when others are filled up. They do not keep segments in which nearly
+// everything is dead until all of the tree has been filled up.
+func TestFillingUpEmptiesSegments(t *testing.T) {
+	inTurn(t)
+	const loose, records, block = 24_000, 48_000, 40
+	e := newEngine(t, Options{Manual: true, Store: logstore.Options{SegmentPages: 32}})
+	order := rand.New(rand.NewPCG(1, 2)).Perm(loose) // leaves filled in this order have room; those behind them are full
+	for turn := range 2 {
+		for i := 0; i < records; i += 1000 {
+			tx := begin(t, e, TxOptions{})
+			for j := i; j < i+1000; j++ {
+				n := j
+				if n < loose {
+					n = order[n]
+				}
+				if turn == 0 || n/block%8 != 0 { // of eight leaves, seven move
+					require.NoError(t, tx.Put(binary.BigEndian.AppendUint64(nil, uint64(n)), make([]byte, 100)))
+				}
+			}
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, e.Checkpoint())
+	}
+	resting(t, e)
+	r, least := &e.maintenance.idle, 8*int64(e.store.SegmentPages())*logstore.PageSize
+	require.Greater(t, e.maintenance.restGarbage(e.store.SpaceStats()), least)
+	for r.filling = []byte{}; !r.filled; {
+		require.NoError(t, e.maintenance.fillUp())
+	}
+	require.Less(t, e.maintenance.restGarbage(e.store.SpaceStats()), least/2)
 }
