@@ -78,10 +78,10 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 	}
 	token = Token{mark.Token}
 	if mark.Kind == backup.Difference && a.base != have.is && mark.Token != have.is {
-		return have, fmt.Errorf("%w: the increment is of another moment than what is there: those of one Follow are applied one after the other", ErrToken)
+		return have, fmt.Errorf("%w: the increment does not begin at the state of this database: apply the increments of a Follow one after the other", ErrToken)
 	}
 	if token.is.Source != have.is.Source || token.is.Group < have.is.Group {
-		return have, fmt.Errorf("%w: the increment is older than what is there", ErrToken)
+		return have, fmt.Errorf("%w: the increment is older than the state of this database", ErrToken)
 	}
 	s, known := stampOf(a.form)
 	switch {
@@ -159,7 +159,7 @@ func (a *applying) Base(base backup.Token) error {
 	case base.Source != a.have.is.Source:
 		return fmt.Errorf("%w: the increment is of another database", ErrToken)
 	case base.Group > a.have.is.Group:
-		return fmt.Errorf("%w: the increment begins after what is there: apply the one before it first", ErrToken)
+		return fmt.Errorf("%w: the increment begins after the state of this database: apply the one before it first", ErrToken)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ const catalogTimes = 't'
 const stampedForm = keyspace.Stamped
 
 // ErrNoExpiry: the database has no stamp yet. Call DB.EnableExpiry once.
-var ErrNoExpiry = errors.New("flashdbm: no record of this database expires yet: call DB.EnableExpiry once")
+var ErrNoExpiry = errors.New("flashdbm: expiry is not enabled in this database: call DB.EnableExpiry once")
 
 // stamp is the stamp of a database; 0 is none.
 type stamp uint64
@@ -175,7 +175,7 @@ func (x *expiry) shown(stored []byte) (value []byte, ok bool) {
 // expiryTime returns the time at which a record expires that is put now.
 func (x *expiry) expiryTime(ttl time.Duration) (int64, error) {
 	if ttl <= 0 {
-		return 0, fmt.Errorf("flashdbm: a record that expires in %v: more than 0 is wanted, and Put for one that does not expire", ttl)
+		return 0, fmt.Errorf("flashdbm: a record cannot expire in %v: the time must be above 0; use Put for a record that does not expire", ttl)
 	}
 	now := x.now()
 	ms := ttl.Milliseconds()
@@ -183,7 +183,7 @@ func (x *expiry) expiryTime(ttl time.Duration) (int64, error) {
 		ms++
 	}
 	if now < 0 || now > mostTime-ms {
-		return 0, fmt.Errorf("flashdbm: a record that expires in %v: the clock says %v", ttl, time.UnixMilli(now).UTC())
+		return 0, fmt.Errorf("flashdbm: a record cannot expire in %v: the clock shows %v", ttl, time.UnixMilli(now).UTC())
 	}
 	return now + ms, nil
 }
@@ -286,7 +286,7 @@ func timed(tx *Tx, key []byte, at int64, put func(inTree []byte) error) error {
 	}
 	inTree := tx.space.in(nil, key)
 	if len(inTree) > mostTimedKey {
-		return fmt.Errorf("%w: the key of a record that expires may have %d bytes", ErrKeyTooLarge, mostTimedKey-len(inTree)+len(key))
+		return fmt.Errorf("%w: the key of a record that expires may have at most %d bytes", ErrKeyTooLarge, mostTimedKey-len(inTree)+len(key))
 	}
 	old, err := mvcc.Head(tx.db.engine, inTree, stampedBytes)
 	if err != nil {

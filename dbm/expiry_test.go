@@ -501,7 +501,7 @@ func TestEnableExpiry(t *testing.T) {
 	before, err := db.Begin(TxOptions{})
 	require.NoError(t, err)
 	require.ErrorIs(t, before.PutTTL([]byte("k"), nil, time.Minute), ErrNoExpiry)
-	require.ErrorContains(t, before.PutTTL([]byte("k"), nil, 0), "more than 0")
+	require.ErrorContains(t, before.PutTTL([]byte("k"), nil, 0), "above 0")
 	require.NoError(t, before.Put([]byte("b"), []byte("before")))
 
 	runs := 0

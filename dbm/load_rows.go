@@ -62,7 +62,7 @@ func rowOf(limit int64) int {
 func (k *keyspaces) leastRow() int { return min(loadLeast, k.drops.row) }
 
 var (
-	errFilled   = errors.New("flashdbm: somebody has put records into the keyspace, which was empty, while it was loaded")
+	errFilled   = errors.New("flashdbm: records were put into the empty keyspace while it was loaded")
 	errLoadLost = errors.New("flashdbm: the keyspace was dropped, renamed or replaced while it was loaded")
 )
 

@@ -63,10 +63,10 @@ func (o *Options) check() error {
 		return nil
 	}
 	if o.Durability > Buffered {
-		return fmt.Errorf("flashdbm: Options.Durability is %d: Durable, WriteThrough or Buffered is wanted", o.Durability)
+		return fmt.Errorf("flashdbm: Options.Durability is %d: it must be Durable, WriteThrough or Buffered", o.Durability)
 	}
 	if o.FileMode&^os.ModePerm != 0 {
-		return fmt.Errorf("flashdbm: Options.FileMode is %v: permission bits only are wanted", o.FileMode)
+		return fmt.Errorf("flashdbm: Options.FileMode is %v: it may have permission bits only", o.FileMode)
 	}
 	for _, l := range []struct {
 		name  string
@@ -76,11 +76,11 @@ func (o *Options) check() error {
 		switch {
 		case l.bytes == 0:
 		case l.bytes < 0:
-			return fmt.Errorf("flashdbm: Options.%s is %d bytes: 0 for the default, or more, is wanted", l.name, l.bytes)
+			return fmt.Errorf("flashdbm: Options.%s is %d bytes: it cannot be negative; 0 is the default", l.name, l.bytes)
 		case l.bytes < l.least:
-			return fmt.Errorf("flashdbm: Options.%s is %d bytes: at least %d are wanted", l.name, l.bytes, l.least)
+			return fmt.Errorf("flashdbm: Options.%s is %d bytes: it must be at least %d", l.name, l.bytes, l.least)
 		case l.bytes > mostLimit:
-			return fmt.Errorf("flashdbm: Options.%s is %d bytes: at most %d are wanted", l.name, l.bytes, int64(mostLimit))
+			return fmt.Errorf("flashdbm: Options.%s is %d bytes: it must be at most %d", l.name, l.bytes, int64(mostLimit))
 		}
 	}
 	for _, l := range []struct {

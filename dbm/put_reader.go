@@ -71,7 +71,7 @@ type valueSource struct {
 // would keep PutReader in an endless loop.
 const idleReads = 100
 
-var errReaderCount = errors.New("flashdbm: the reader of a value says that it has read more than it was asked for, or less than nothing")
+var errReaderCount = errors.New("flashdbm: the reader of a value returned a negative count, or one above the length of its buffer")
 
 func (s *valueSource) Read(p []byte) (n int, err error) {
 	left := maxValue - s.head + 1 - s.read // one byte more than allowed, to notice a value that is too long

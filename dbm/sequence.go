@@ -28,7 +28,7 @@ type Sequence struct {
 // size. It writes nothing before the first Next. ErrKeyTooLarge.
 func (db *DB) Sequence(key []byte, block int64) (*Sequence, error) {
 	if block < 1 {
-		return nil, fmt.Errorf("flashdbm: a sequence with blocks of %d numbers: 1 or more are wanted", block)
+		return nil, fmt.Errorf("flashdbm: a sequence with blocks of %d numbers: a block must have at least 1", block)
 	}
 	if err := checkSizes(key, nil); err != nil {
 		return nil, err

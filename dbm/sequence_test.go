@@ -144,7 +144,7 @@ func TestSequenceEnds(t *testing.T) {
 
 	for _, block := range []int64{0, -1, math.MinInt64} {
 		_, err := db.Sequence(nil, block)
-		require.ErrorContains(t, err, "1 or more")
+		require.ErrorContains(t, err, "at least 1")
 	}
 	_, err = db.Sequence(make([]byte, maxKey+1), 1)
 	require.ErrorIs(t, err, ErrKeyTooLarge)

@@ -21,7 +21,7 @@ type keyspaces struct {
 }
 
 // errMark: a file written without keyspaces has a record with the key of the mark.
-var errMark = errors.New("flashdbm: a record has the key by which a database with keyspaces is known: put it under another key first")
+var errMark = errors.New("flashdbm: a record has the key that marks a database with keyspaces: put it under another key first")
 
 // ready finds out at Open whether the file has keyspaces, and how many dropped keyspaces have records
 // left.

@@ -16,7 +16,7 @@ func (s *Store) create() (*Recovery, error) {
 		n = segmentPagesFor(s.capacity())
 	}
 	if n < MinSegmentPages || n > MaxSegmentPages || n&(n-1) != 0 {
-		return nil, fmt.Errorf("flashdbm: segment size of %d pages: a power of two from %d to %d is wanted", n, MinSegmentPages, MaxSegmentPages)
+		return nil, fmt.Errorf("flashdbm: segment size of %d pages: it must be a power of two from %d to %d", n, MinSegmentPages, MaxSegmentPages)
 	}
 	s.setSegmentPages(n)
 	s.setChunkPages(s.opts.ChunkPages)

@@ -14,7 +14,7 @@ var (
 	ErrFormat   = errors.New("flashdbm: unknown file format")
 	ErrFull     = errors.New("flashdbm: no space left for the database")
 	ErrFailed   = errors.New("flashdbm: database handle failed; close it and open the file again")
-	ErrTooOld   = errors.New("flashdbm: snapshot too old: the transaction was open longer than what it sees could be kept")
+	ErrTooOld   = errors.New("flashdbm: snapshot too old: the database could no longer keep what the transaction sees")
 	ErrReadOnly = errors.New("flashdbm: database is open read-only")
 
 	// ErrSmallSegments cannot happen with segments of the default size.

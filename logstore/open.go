@@ -43,7 +43,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 		opts.FileMode = 0o600
 	}
 	if n := opts.ChunkPages; n&(n-1) != 0 {
-		return nil, nil, fmt.Errorf("flashdbm: mappings of %d pages: a power of two is wanted", n)
+		return nil, nil, fmt.Errorf("flashdbm: mappings of %d pages: the number must be a power of two", n)
 	}
 	s := newStore(fs, nil, path, opts)
 	s.marked = marked

@@ -93,7 +93,7 @@ func (s *Store) saltListed(a Addr) error {
 			return nil
 		}
 		if s.CheckpointedSince(s.lastWritten.Load()) { // the header may be that of a later life
-			return fmt.Errorf("%w: %s: the writer may have used segment %d again", ErrTooOld, s.path, n)
+			return fmt.Errorf("%w: %s: the writer may have reused segment %d", ErrTooOld, s.path, n)
 		}
 		s.beside.enter(n)
 	}

@@ -162,7 +162,7 @@ func (t *Installed) used(ctx context.Context, report func(btree.Fault) error) (u
 	}
 	checkName := func(id logstore.PageID, disk logstore.Addr) {
 		if err == nil && !damaged && disk != 0 && !named.Has(disk) {
-			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which nothing in the installed tree names so", logstore.ErrCorrupt, p.store.Path(), id, disk)
+			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which has no such name in the installed tree", logstore.ErrCorrupt, p.store.Path(), id, disk)
 		}
 	}
 	p.table.all(func(l *link) { checkName(l.id, t.disk(l.id)) })

@@ -46,7 +46,7 @@ func (p *images) stillThere(a logstore.Addr, seq uint64, err error) error {
 		return nil
 	}
 	if err == nil || (errors.Is(err, logstore.ErrCorrupt) && p.store.CheckpointedSince(p.follow.groupOf(seq))) {
-		return fmt.Errorf("%w: %s: the writer has used page %d again", logstore.ErrTooOld, p.store.Path(), a)
+		return fmt.Errorf("%w: %s: the writer has reused page %d", logstore.ErrTooOld, p.store.Path(), a)
 	}
 	return err
 }

@@ -104,7 +104,7 @@ func (in *installer) pages(pages []logstore.ScannedPage) error {
 			continue
 		}
 		if logstore.IsAddr(page.Name) && !in.store.InFile(page.Name, 1) {
-			return fmt.Errorf("%w: %s: page %d bears the name %d", logstore.ErrCorrupt, in.store.Path(), page.Addr, page.Name)
+			return fmt.Errorf("%w: %s: page %d has the name %d", logstore.ErrCorrupt, in.store.Path(), page.Addr, page.Name)
 		}
 		e := in.table.find(page.Name)
 		if e == nil && in.follow != nil && logstore.IsAddr(page.Name) { // the table needs a version for readers of earlier Seqs, who find the page at its address

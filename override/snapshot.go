@@ -173,7 +173,7 @@ func (p *images) node(id logstore.PageID, v *version, seq uint64) (btree.Node, e
 		return btree.Node{}, err
 	}
 	if name := logstore.PageName(image); name != id && v.addr != id {
-		return btree.Node{}, &logstore.PageError{Path: p.store.Path(), Addr: v.addr, What: fmt.Sprintf("bears the name %#x instead of %#x", name, id)}
+		return btree.Node{}, &logstore.PageError{Path: p.store.Path(), Addr: v.addr, What: fmt.Sprintf("has the name %#x instead of %#x", name, id)}
 	}
 	return btree.View(image), nil
 }

@@ -82,7 +82,7 @@ func (r *reader) count(n uint64, size int) int {
 // trees reads the list of trees; this version of the format has exactly one.
 func (r *reader) trees() (records int64, err error) {
 	if n := r.count(uint64(r.u32()), 16); n != 1 {
-		return 0, fmt.Errorf("%w: %d trees where 1 belongs", logstore.ErrCorrupt, n)
+		return 0, fmt.Errorf("%w: %d trees instead of 1", logstore.ErrCorrupt, n)
 	}
 	if root := r.u64(); root != Root {
 		return 0, fmt.Errorf("%w: root name %#x", logstore.ErrCorrupt, root)

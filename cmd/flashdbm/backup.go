@@ -20,7 +20,7 @@ output for a pipe. "flashdbm restore" verifies it and makes a database of it.
 
 Each backup has a token, which is printed: on standard error if the backup goes to
 standard output. With --since TOKEN only what has changed since then is written, for
-"flashdbm restore --increment". A token stays good however old it gets.
+"flashdbm restore --increment". A token never expires.
 
 With --beside another process may have the database open, and write, meanwhile.
 If that process overwrites a lot in the time that the backup takes, the backup

@@ -22,11 +22,11 @@ const demoHelp = `demo does the main job of the database on real input and prove
   transfer   8 writers move money between the same accounts, beside readers
              whose snapshots must stay still and whose sums must balance
   kill       a child process is killed in the middle of durable commits, ten
-             times; each time all that it was told is committed must be there
+             times; each time everything acknowledged must be there
   verify     all of it once more, and a check of every page
 
-It ends with a table of what that took. Anything that is not as it must be ends
-it with exit code 3 and what differed. It takes less than 3 minutes and 2 GB of
+It ends with a table of what that took. A wrong result ends it
+with exit code 3 and says what differed. It takes less than 3 minutes and 2 GB of
 disk, in a new directory that it removes.`
 
 // demoCommand holds the flags of demo.

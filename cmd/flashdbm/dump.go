@@ -60,7 +60,7 @@ func newDumpCommand(p *program) *cobra.Command {
 	cmd.Flags().StringVar(&file, "file", "", "write to `FILE` instead of standard output")
 	cmd.Flags().BoolVar(&printable, "print", false, "write printable characters as they are")
 	cmd.Flags().BoolVar(&asJSONLines, "json-lines", false, "write a JSON object for each record instead of a dump")
-	cmd.Flags().BoolVar(&all, "keyspaces", false, "write the default keyspace and all others, one dump behind the other")
+	cmd.Flags().BoolVar(&all, "keyspaces", false, "write the default keyspace and all others, one dump after the other")
 	for _, other := range []string{"keyspace", "json-lines"} {
 		cmd.MarkFlagsMutuallyExclusive("keyspaces", other)
 	}

@@ -17,14 +17,14 @@ import (
 
 const followHelp = `follow keeps STANDBY a copy of DATABASE, which another program has open and writes.
 The first time it copies all of the database; from then on it copies what has
-changed, five times a second. When it is started again, also after a kill, it goes
-on where it stood. The standby gets the commits in the order of the database, and
+changed, five times a second. When it is started again, also after a kill, it
+continues where it stopped. The standby gets the commits in the order of the database, and
 can be read with --beside meanwhile.
 
-The file STANDBY.follow has what follow needs to go on. To promote the standby, end
+The file STANDBY.follow has what follow needs to continue. To promote the standby, end
 follow and run "flashdbm follow --promote STANDBY", which removes that file: from
 then on the standby is a database of its own. If the database is lost, so are the
-commits since follow looked last, less than a second.`
+commits since the last look, less than a second.`
 
 type followCommand struct {
 	every   time.Duration
@@ -48,7 +48,7 @@ func newFollowCommand(p *program) *cobra.Command {
 			}
 			switch {
 			case len(args) != want:
-				return usagef("DATABASE and STANDBY are wanted, with --promote STANDBY alone, not %d of them", len(args))
+				return usagef("give DATABASE and STANDBY, or --promote and STANDBY alone; %d were given", len(args))
 			case follow.every < time.Millisecond:
 				return usagef("--every must be 1ms or more")
 			case follow.promote:
@@ -134,7 +134,7 @@ func startStandby(ctx context.Context, source *dbm.DB, standby string) (token db
 	if _, err := os.Lstat(standby); err == nil {
 		text, err := os.ReadFile(positionFile(standby))
 		if errors.Is(err, fs.ErrNotExist) {
-			return token, fmt.Errorf("%s is there and is no standby: it has no %s; give another name, or remove it to begin anew", standby, positionFile(standby))
+			return token, fmt.Errorf("%s exists and is no standby: it has no %s; give another name, or remove it to begin again", standby, positionFile(standby))
 		}
 		if err != nil {
 			return token, err

@@ -31,7 +31,7 @@ func TestFollowOnce(t *testing.T) {
 	fail(t, exitError, []string{"is no standby"}, "follow", db, other, "--once")
 	fail(t, exitUsage, []string{"is the database itself"}, "follow", db, db, "--once") // not "remove it to begin anew"
 	fail(t, exitError, []string{"is no standby"}, "follow", "--promote", other)
-	fail(t, exitUsage, []string{"DATABASE and STANDBY are wanted, with --promote STANDBY alone, not 1 of them"}, "follow", db)
+	fail(t, exitUsage, []string{"give DATABASE and STANDBY, or --promote and STANDBY alone; 1 were given"}, "follow", db)
 	succeed(t, "follow", "--promote", standby)
 	fail(t, exitError, []string{"is no standby"}, "follow", db, standby, "--once")
 	succeed(t, "put", standby, "own", "1")

@@ -14,9 +14,9 @@ import (
 
 const getHelp = `get prints the value of KEY.
 
-Into a pipe or a file go exactly the bytes of the value. On a terminal a line
-end follows it, and a value that is not printable text is shown in quotes with
-escapes. The exit code is 1 if the key is not there.`
+A pipe or a file gets exactly the bytes of the value. On a terminal a line end
+follows it, and a value that is not printable text is shown in quotes with
+escapes. The exit code is 1 if the key does not exist.`
 
 type getCommand struct {
 	notation

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const hasHelp = `has tells by its exit code whether KEY is there: 0 if it is, 1 if it is not. It
-prints nothing, but for an object {"found": true} or {"found": false} with --json.`
+const hasHelp = `has reports by its exit code whether KEY exists: 0 if it does, 1 if it does not. It
+prints nothing, except for an object {"found": true} or {"found": false} with --json.`
 
 type hasCommand struct {
 	notation
@@ -19,7 +19,7 @@ func newHasCommand(p *program) *cobra.Command {
 	var has hasCommand
 	cmd := &cobra.Command{
 		Use:               "has DATABASE KEY",
-		Short:             "Tell by the exit code whether a key is there",
+		Short:             "Report by the exit code whether a key exists",
 		Long:              hasHelp,
 		Example:           `  flashdbm has app.fdbm greeting && echo yes`,
 		Args:              takes(2, 2),

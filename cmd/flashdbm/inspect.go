@@ -15,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const inspectHelp = `inspect shows what stands in the file of a database, in the words of
-docs/format.md. The file may be damaged; it is only read.
+const inspectHelp = `inspect shows the contents of a database file, in the words of docs/format.md. The file may be damaged; it is only read.
 
   inspect DATABASE              the file as a whole, superblocks, newest checkpoint
   inspect DATABASE superblocks  both superblocks
@@ -24,8 +23,8 @@ docs/format.md. The file may be damaged; it is only read.
                                 redo records or stream in it
   inspect DATABASE node NAME    the tree page that a name leads to, for example 17
                                 or 0xc000000000000001, the root
-  inspect DATABASE key KEY      the way from the root to a key, and what the log
-                                says of it
+  inspect DATABASE key KEY      the path from the root to a key, and its records
+                                in the log
   inspect DATABASE segment N    the header of segment N and its pages
   inspect DATABASE log          the groups of the log, in their order; see --from
   inspect DATABASE table        the translation table of the newest checkpoint

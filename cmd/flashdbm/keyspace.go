@@ -51,8 +51,8 @@ func (s *spaceFlag) within(fn func(tx *dbm.Tx) error) func(tx *dbm.Tx) error {
 	}
 }
 
-const keyspacesHelp = `keyspaces prints the names of the keyspaces of a database, each with the number
-of its records behind a tab. The default keyspace, that of the commands without
+const keyspacesHelp = `keyspaces prints the names of the keyspaces of a database, each followed by a tab
+and the number of its records. The default keyspace, that of the commands without
 --keyspace, has no name and is not among them.
 
 With --create, --rename or --drop it makes a keyspace, gives it another name, or

@@ -35,9 +35,9 @@ type program struct {
 
 const rootHelp = `flashdbm reads and writes flashdbm databases: ordered keys and values in one file.
 
-Keys and values are given as text; --hex and --base64 change that for what
-stands on the command line and what is printed. Files, standard input and the
-output of get to a pipe are always the plain bytes. Use "--" before a key that
+Keys and values are text; with --hex or --base64 they are encoded, on the command
+line and in the output. Files, standard input and the output of get to a pipe are
+always the plain bytes. Use "--" before a key that
 begins with a dash.
 
 Exit codes: 0 done or found, 1 not found, 2 wrong usage, 3 any other error.`

@@ -15,12 +15,12 @@ one. It needs neither a superblock nor a whole tree or log: leaves that nothing
 leads to any more are found by looking at all pages of the file.
 
 The damaged file is only read. NEW must not exist; it appears when it is
-complete, and nothing is left of it after an error. What is missing is told on
-standard error, one line each: the page, the keys that it held, and what is
+complete, and nothing is left of it after an error. Missing records are reported
+on standard error, one line each: the page, the keys that it held, and what is
 wrong with it. Keys of a page that was lost may have come back from elsewhere.
 
 Of records whose newest page is damaged, older versions may still be in the
-file. They are left out; with --older they are copied as well, and each is told.
+file. They are left out; with --older they are copied as well, and each is reported.
 
 The exit code is 0 if all could be copied, and 3 if anything is missing or was
 copied in an older version, or the copy failed. docs/recovery.md says what to do

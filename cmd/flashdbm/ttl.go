@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const ttlHelp = `ttl prints how long KEY will be there, as 1h2m3.456s, or "forever" if it does not
-expire. The exit code is 1 if it is not there.
+const ttlHelp = `ttl prints how long it is until KEY expires, as 1h2m3.456s, or "forever" if it does
+not expire. The exit code is 1 if the key does not exist.
 
 "flashdbm put --ttl" stores records that expire. --json prints an object with the
 time that is left in seconds, or without one if the record does not expire.`
@@ -26,7 +26,7 @@ func newTTLCommand(p *program) *cobra.Command {
 	var ttl ttlCommand
 	cmd := &cobra.Command{
 		Use:               "ttl DATABASE KEY",
-		Short:             "Print how long a key will be there",
+		Short:             "Print how long until a key expires",
 		Long:              ttlHelp,
 		Example:           `  flashdbm ttl app.fdbm session/17`,
 		Args:              takes(2, 2),

@@ -75,7 +75,7 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool
 		return r, err
 	}
 	if r.Next != nil && bytes.Compare(r.Next, from) <= 0 { // a caller that continues from there would never end
-		return r, fmt.Errorf("%w: keys of page %#x are out of order with those of the leaf behind it", ErrMalformed, n.Child(end-1))
+		return r, fmt.Errorf("%w: keys of page %#x are out of order with those of the leaf after it", ErrMalformed, n.Child(end-1))
 	}
 	var leaves []Node
 	for i := first; i < end; i++ {

@@ -327,7 +327,7 @@ func (s *salvager) node(name logstore.PageID, p []byte) (at image, n btree.Node,
 	case h.Kind != logstore.KindTree:
 		return at, n, s.f.Error(at.addr, "kind %d where a page of the tree belongs", h.Kind)
 	case h.Name != name && at.addr != name:
-		return at, n, s.f.Error(at.addr, "bears the name %#x instead of %#x", h.Name, name)
+		return at, n, s.f.Error(at.addr, "has the name %#x instead of %#x", h.Name, name)
 	}
 	if err := btree.CheckPage(p); err != nil {
 		return at, n, s.f.Error(at.addr, "%v", err)

@@ -118,7 +118,7 @@ func entries(b []byte, segmentPages uint64, size func(segments uint32) error, ea
 		}
 	}
 	if len(b) != 0 {
-		return fmt.Errorf("%w: bytes behind the space map", format.ErrCorrupt)
+		return fmt.Errorf("%w: bytes after the space map", format.ErrCorrupt)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ const demoHelp = `flashdbmd demo does the main job of the server and proves the 
             acknowledged last, or what was under way
 
 The server is a process of its own, and this one is all of its clients; both share
-the processors of this machine. What is not as it must be ends it with exit code 3.
+the processors of this machine. A wrong result ends it with exit code 3.
 It takes less than 3 minutes and 1 GB of disk, in a new directory that it removes.
 
 `

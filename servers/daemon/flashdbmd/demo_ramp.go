@@ -40,7 +40,7 @@ const demoRampHelp = `flashdbmd demo ramp shows what atomic transactions of seve
   kill      the server is killed (-9) under load and started again: every
             transaction that was acknowledged is there, whole
 
-What is not as it must be ends it with exit code 3. It takes less than a minute, in
+A wrong result ends it with exit code 3. It takes less than a minute, in
 a new directory that it removes.
 
 `

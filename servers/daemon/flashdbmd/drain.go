@@ -19,7 +19,7 @@ func runDrain(command string, args []string, env func(string) (string, bool), ou
 	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, separated by commas")
 	f.StringVar(&name, "cluster", "flashdbm", "name of the cluster")
 	if command == "drain" {
-		f.StringVar(&node, "node", "", "the node that shall have no shards any more")
+		f.StringVar(&node, "node", "", "the node to move all shards from")
 		f.DurationVar(&limit, "wait", limit, "how long to wait until it has none; 0: not at all")
 	} else {
 		f.StringVar(&node, "node", "", "the node, drained before, that shall have shards again")

@@ -62,7 +62,7 @@ func runKV(args []string, env func(string) (string, bool), in io.Reader, out io.
 	f.StringVar(&k.addr, "addr", "", "address of the node instead: shm:PATH or tcp:HOST:PORT")
 	f.StringVar(&k.password, "password", "", "the node's; better set as FLASHDBMD_PASSWORD")
 	f.DurationVar(&k.timeout, "timeout", 10*time.Second, "how long to try")
-	f.DurationVar(&k.ttl, "ttl", 0, "put, insert, cas: the key ends after this time; 0 is never")
+	f.DurationVar(&k.ttl, "ttl", 0, "put, insert, cas: the key expires after this time; 0 is never")
 	f.StringVar(&k.prefix, "prefix", "", "scan: keys that begin with this")
 	f.IntVar(&k.limit, "limit", 0, "scan: print this many at most; 0 is all")
 	f.BoolVar(&k.values, "values", false, "scan: print values too")

@@ -32,7 +32,7 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
   flashdbmd drain --node N ... have other nodes take over all that a node of a cluster has, so that it can be stopped
   flashdbmd add --node N ...   let a node that was drained have shards again
   flashdbmd shards ...         print which shards share a cluster's keys; add or drain shards while everything is served
-  flashdbmd recover ...        let a node go on with a shard of which only a copy that is behind is left
+  flashdbmd recover ...        let a node continue with a shard of which only an outdated copy is left
   flashdbmd etcd --dir DIR     an etcd of one process, to try a cluster on one machine
   flashdbmd demo               load a million records, compare Reads with messages, kill the server, verify
   flashdbmd demo ramp          atomic transactions of several keys: clients and the server are killed, nothing is seen in part

@@ -22,7 +22,7 @@ func runRecover(args []string, env func(string) (string, bool), out io.Writer) e
 	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, separated by commas")
 	f.StringVar(&name, "cluster", "flashdbm", "name of the cluster")
 	f.IntVar(&shard, "shard", -1, "the shard that nobody serves")
-	f.StringVar(&node, "node", "", "the node that shall go on with what it has of the shard; it must run")
+	f.StringVar(&node, "node", "", "the node that continues with its copy of the shard; it must be running")
 	f.BoolVar(&yes, "yes", false, "do it; without this the command only says what it would do")
 	if _, err := parseFlags(f, args, 0, env, out); err != nil {
 		return err

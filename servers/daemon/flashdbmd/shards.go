@@ -22,7 +22,7 @@ func runShards(args []string, env func(string) (string, bool), out io.Writer) er
 	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, separated by commas")
 	f.StringVar(&name, "cluster", "flashdbm", "name of the cluster")
 	f.IntVar(&add, "add", 0, "add this number of shards")
-	f.StringVar(&drain, "drain", "", "numbers of shards that shall have no keys any more, with commas between")
+	f.StringVar(&drain, "drain", "", "numbers of the shards to move all keys from, separated by commas")
 	f.DurationVar(&limit, "wait", limit, "how long to wait until all keys have moved; 0: not at all")
 	if _, err := parseFlags(f, args, 0, env, out); err != nil {
 		return err

@@ -125,7 +125,7 @@ func runStatus(args []string, env func(string) (string, bool), out io.Writer) er
 	f.StringVar(&dir, "dir", "", "directory of the node")
 	f.StringVar(&addr, "http", "", "its address of --http, instead of the directory")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.BoolVar(&watch, "watch", false, "print it again every second, until the command is ended, also when the node is")
+	f.BoolVar(&watch, "watch", false, "print it again every second until interrupted, also after the node has ended")
 	if _, err := parseFlags(f, args, 0, env, out); err != nil {
 		return err
 	}
