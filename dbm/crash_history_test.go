@@ -18,7 +18,6 @@ type history struct {
 	tip    map[string][]byte
 	states []fingerprint
 	undo   [][]change // undo[i] turns state i+1 into state i
-	first  int        // oldest state that can be computed
 }
 
 // change is the effect of a commit on a key. A nil value means that the key is absent.

@@ -24,8 +24,8 @@ func TestKeyspaceGuards(t *testing.T) {
 	}
 	one := func(yield func(k, v []byte) bool) { yield([]byte("k"), []byte("loaded")) }
 	for name, c := range map[string]struct {
-		do, meanwhile func() error
-		lost          bool
+		meanwhile func() error
+		lost      bool
 	}{
 		"another key":       {meanwhile: put("b")},
 		"default keyspace":  {meanwhile: func() error { return db.Put([]byte("k"), nil) }},

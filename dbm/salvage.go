@@ -168,7 +168,6 @@ type salvageWriter struct {
 const (
 	salvageBatchRecords = 10_000
 	salvageBatchBytes   = 8 << 20
-	salvageLongBytes    = 1 << 20 // bytes; a longer value is passed as a stream
 )
 
 func newSalvageWriter(ctx context.Context, name string) (*salvageWriter, error) {

@@ -78,9 +78,8 @@ func (s *script) run(paged bool, del bool, keys ...int) {
 	require.NoError(s.t, s.write(c, paged, len(keys)))
 }
 
-func (s *script) put(keys ...int)  { s.t.Helper(); s.run(false, false, keys...) }
-func (s *script) del(keys ...int)  { s.t.Helper(); s.run(false, true, keys...) }
-func (s *script) page(keys ...int) { s.t.Helper(); s.run(true, false, keys...) }
+func (s *script) put(keys ...int) { s.t.Helper(); s.run(false, false, keys...) }
+func (s *script) del(keys ...int) { s.t.Helper(); s.run(false, true, keys...) }
 
 // must fails the test if a step returned an error.
 func (s *script) must(err error) {

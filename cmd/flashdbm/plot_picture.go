@@ -59,7 +59,6 @@ var (
 	ageMiddle    = color.RGBA{33, 145, 140, 255}
 	ageOld       = color.RGBA{68, 1, 84, 255}
 	unknownAge   = color.RGBA{238, 238, 238, 255}
-	cellBorder   = color.RGBA{255, 255, 255, 255}
 	absentBorder = color.RGBA{190, 190, 190, 255}
 )
 

@@ -23,7 +23,6 @@ type bench struct {
 	mono, wal time.Duration
 	sent      []wire.Message // requests, oldest first
 	reads     []uint64       // places of Reads under way
-	begun     []byte
 	full      bool
 	ended     error
 	reader    fabric.Reader

@@ -16,9 +16,6 @@ import (
 type waiter struct {
 	done  atomic.Bool
 	token chan struct{} // capacity 1: check again, or drive
-	older *waiter       // in the client's list of waiting calls, which the driver uses
-	newer *waiter
-	in    bool
 }
 
 func (w *waiter) settle() {

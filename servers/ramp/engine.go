@@ -135,7 +135,6 @@ type engine struct {
 	running []transaction
 	paused  []paused // in the order of their times
 	closed  error
-	timeout int64
 	counts  Stats
 	// replicas: another node may take over a partition.
 	replicas bool

@@ -176,7 +176,6 @@ type simClient struct {
 	lanes  int
 	left   int // transactions that it has yet to begin
 	next   time.Time
-	reads  []*simReader
 }
 
 // A simReader makes Reads through an endpoint of the simulated fabric.

@@ -3,7 +3,6 @@ package replica
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -22,9 +21,6 @@ const (
 	// skipSize replaces the size of a body in a frame that says that nothing more comes before the end of the lap.
 	skipSize = 1<<32 - 1
 )
-
-// ErrTooLarge reports an entry that is larger than the log can hold, for errors.Is.
-var ErrTooLarge = errors.New("replica: the entry is larger than the log")
 
 // frameSize returns the size of a frame with a body of n bytes.
 func frameSize(n int) uint64 { return uint64(frameHead + (n+7)&^7 + frameTail) }

@@ -148,7 +148,6 @@ type simLane struct {
 	again  time.Time // when the request is sent again
 	rest   time.Time // no operation begins before this time
 	read   *simRead
-	mayUse bool
 }
 
 // A simRead is a one-sided Read that is under way.

@@ -18,9 +18,6 @@ const (
 	greetingSize  = 56
 )
 
-// MaxHello is the greatest length of a caller's hello or answer, in bytes.
-const MaxHello = fabric.MaxHello - greetingSize
-
 // A greeting precedes the caller's part in the fabric's hello and in its answer. It has what the peer needs to send
 // to this end.
 type greeting struct {

@@ -48,9 +48,6 @@ const (
 	tokenMask  = 1<<kindShift - 1
 )
 
-// MaxToken is the highest token of a Read.
-const MaxToken = tokenMask
-
 // depth is the most operations of one connection under way, besides Recvs.
 const depth = 128
 

@@ -33,10 +33,6 @@ func LoadLE(b []byte, off int) uint64 {
 // that sees the word sees all earlier stores, and later loads of this goroutine happen after the store.
 func Store(b []byte, off int, v uint64) { atomic.StoreUint64(at(b, off), v) }
 
-// Add adds to the word at an offset and returns the sum; the address has to be a multiple of eight. It is a full
-// barrier, as Store is.
-func Add(b []byte, off int, v uint64) uint64 { return atomic.AddUint64(at(b, off), v) }
-
 // Swap replaces the word at an offset and returns the old one; the address has to be a multiple of eight. It is a
 // full barrier, as Store is.
 func Swap(b []byte, off int, v uint64) uint64 { return atomic.SwapUint64(at(b, off), v) }
@@ -115,13 +111,3 @@ func Write(shared, private []byte) {
 // word and joined convert between a word and its bytes in memory.
 func word(v uint64) [Size]byte   { return *(*[Size]byte)(unsafe.Pointer(&v)) }
 func joined(b [Size]byte) uint64 { return *(*uint64)(unsafe.Pointer(&b)) }
-
-// Clear writes zeros to memory that others read, in whole words as Write does.
-func Clear(shared []byte) {
-	var zeros [4096]byte
-	for len(shared) > 0 {
-		n := min(len(zeros), len(shared))
-		Write(shared[:n], zeros[:n])
-		shared = shared[n:]
-	}
-}

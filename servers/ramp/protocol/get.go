@@ -132,8 +132,6 @@ const (
 	versionHead = 32
 	// VersionRoom is the most bytes of a version in an answer besides its content.
 	VersionRoom = versionHead
-	// GotRoom is the most bytes of an answer besides its versions.
-	GotRoom = gotHead
 )
 
 // AppendHead appends the head of the answer; that many versions follow.
