@@ -29,7 +29,7 @@ func TestFollowOnce(t *testing.T) {
 	succeed(t, "put", other, "x", "y")
 	fail(t, exitError, []string{"of another database"}, "follow", other, standby, "--once")
 	fail(t, exitError, []string{"is no standby"}, "follow", db, other, "--once")
-	fail(t, exitUsage, []string{"is the database itself"}, "follow", db, db, "--once") // not "remove it to begin anew"
+	fail(t, exitUsage, []string{"is the database itself"}, "follow", db, db, "--once") // not "remove it to begin again"
 	fail(t, exitError, []string{"is no standby"}, "follow", "--promote", other)
 	fail(t, exitUsage, []string{"give DATABASE and STANDBY, or --promote and STANDBY alone; 1 were given"}, "follow", db)
 	succeed(t, "follow", "--promote", standby)

@@ -31,7 +31,8 @@ func open(t *testing.T, m *Metrics) *dbm.DB {
 	return db
 }
 
-// TestLint: names, types and help texts are as the registry's linter wants them, and collecting keeps what describing has promised.
+// TestLint: names, types and help texts pass the registry's linter, and the collected metrics are those that were
+// described.
 func TestLint(t *testing.T) {
 	m := New("fruit", quiet)
 	open(t, m)
@@ -65,7 +66,7 @@ func TestHandler(t *testing.T) {
 	require.NotContains(t, text, `flashdbm_records{database="other"}`, "it watches no database")
 }
 
-// TestEvents: each is counted by its kind, and handed on.
+// TestEvents: each event is counted by its kind and passed on.
 func TestEvents(t *testing.T) {
 	var got []dbm.EventKind
 	m := New("fruit", func(e dbm.Event) { got = append(got, e.Kind) })
@@ -76,10 +77,11 @@ func TestEvents(t *testing.T) {
 	require.EqualValues(t, 2, testutil.ToFloat64(m.events.WithLabelValues("slow sync")))
 	require.EqualValues(t, 1, testutil.ToFloat64(m.events.WithLabelValues("poisoned")))
 	require.Zero(t, testutil.ToFloat64(m.events.WithLabelValues("open")))
-	New("fruit", nil).Event(dbm.Event{Kind: dbm.EventOpen}) // the default logger says nothing of that
+	New("fruit", nil).Event(dbm.Event{Kind: dbm.EventOpen}) // the default logger prints nothing for this event
 }
 
-// TestEveryFieldHasAMetric: each number of dbm.Stats that is set, and nothing else, shows in exactly one metric, in its unit.
+// TestEveryFieldHasAMetric: each number of dbm.Stats that is set appears in exactly one metric, in its unit, and
+// nothing else does.
 func TestEveryFieldHasAMetric(t *testing.T) {
 	texts := map[string]string{"OldestSnapshot": "a stack is no number", "Locked": "a date, of one opening"}
 	at := 0
@@ -118,7 +120,7 @@ func TestEveryFieldHasAMetric(t *testing.T) {
 			case f.CanUint():
 				f.SetUint(uint64(want))
 			case f.Kind() == reflect.Bool:
-				if field == "Created" { // of one opening, and of no use to a graph
+				if field == "Created" { // constant for an opening, and useless in a graph
 					continue
 				}
 				f.SetBool(true)
@@ -147,7 +149,7 @@ func known() map[string]bool {
 	return names
 }
 
-// requireKnown fails if an expression names a metric or a kind of event that there is not.
+// requireKnown fails if an expression names a metric or a kind of event that does not exist.
 func requireKnown(t *testing.T, expr string) {
 	t.Helper()
 	used := regexp.MustCompile(`flashdbm_\w+`).FindAllString(expr, -1)
@@ -165,7 +167,7 @@ func requireKnown(t *testing.T, expr string) {
 	require.Equal(t, strings.Count(expr, "("), strings.Count(expr, ")"), expr)
 }
 
-// TestAlerts: the example of rules can be read and names metrics that there are.
+// TestAlerts: the example rules can be parsed, and name only existing metrics.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("alerts.yml")
 	require.NoError(t, err)
@@ -193,7 +195,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDashboard: the dashboard can be read, its panels do not lie on each other, and what they show exists.
+// TestDashboard: the dashboard can be parsed, its panels do not overlap, and their metrics exist.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("dashboard.json")
 	require.NoError(t, err)

@@ -53,7 +53,8 @@ func succeeds(t *testing.T, args ...string) (notes string) {
 	return stderr
 }
 
-// fails runs a command line that must fail with all of says, and leave nothing under its last argument nor beside it.
+// fails runs a command line that must fail with all of says, and must leave no file at its last argument or next to
+// it.
 func fails(t *testing.T, code int, says string, args ...string) {
 	t.Helper()
 	got, stdout, stderr := runs(t, args...)
@@ -80,7 +81,7 @@ func contents(t *testing.T, path string) map[string]string {
 	return all
 }
 
-// requireOnly fails unless a directory has these names.
+// requireOnly fails unless a directory has exactly these names.
 func requireOnly(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -151,7 +152,7 @@ func TestBboltRefused(t *testing.T) {
 	fails(t, exitUsage, "unknown flag", "bbolt", source, path, "--nonsense")
 	fails(t, exitUsage, "unknown command", "leveldb", source, path)
 
-	// Two records with one key: nothing of it is there.
+	// There are two records with the same key, so nothing is imported.
 	db, err := bolt.Open(source, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
@@ -163,7 +164,7 @@ func TestBboltRefused(t *testing.T) {
 	fails(t, exitError, `"users/deep/k": give another --separator`, "bbolt", source, path)
 	requireOnly(t, dir, "old.db")
 
-	// A file, whatever is in it, is not overwritten.
+	// An existing file is not overwritten, whatever is in it.
 	require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
 	fails(t, exitError, "exists: give the name", "bbolt", source, path, "--separator", ":")
 	content, err := os.ReadFile(path)
@@ -175,7 +176,8 @@ func TestBboltRefused(t *testing.T) {
 	requireOnly(t, dir, "old.db", "new.fdbm.importing")
 }
 
-// TestBboltDamaged: bytes of the file are anything, here and there; the command says so or imports what bbolt's library found, and never panics.
+// TestBboltDamaged: random bytes of the file are changed. The command reports damage or imports what bbolt's library
+// finds, and never panics.
 func TestBboltDamaged(t *testing.T) {
 	dir := t.TempDir()
 	source, path := newBolt(t, dir), filepath.Join(dir, "new.fdbm")
@@ -201,8 +203,8 @@ func TestBboltDamaged(t *testing.T) {
 	require.Positive(t, failed)
 }
 
-// TestBboltCycles: pages that lead back to themselves, a bucket that is its own parent, and two buckets that are one are
-// damage. bbolt's library would follow them without end.
+// TestBboltCycles: pages that lead back to themselves, a bucket that is its own parent, and two buckets that are the
+// same one are damage. bbolt's library would follow them without end.
 func TestBboltCycles(t *testing.T) {
 	dir := t.TempDir()
 	source, path := newBolt(t, dir), filepath.Join(dir, "new.fdbm")
@@ -216,7 +218,7 @@ func TestBboltCycles(t *testing.T) {
 				b, err = b.CreateBucket([]byte(inner))
 				require.NoError(t, err)
 			}
-			for i := range 100 { // a page of its own
+			for i := range 100 { // each on its own page
 				require.NoError(t, b.Put(fmt.Appendf(nil, "%04d", i), []byte("value")))
 			}
 		}
@@ -258,7 +260,7 @@ func TestBboltCycles(t *testing.T) {
 		file := bytes.Clone(whole)
 		binary.NativeEndian.PutUint64(file[at+boltElement+8:], uint64(at/size))
 		require.NoError(t, os.WriteFile(source, file, 0o600))
-		if code, _, _ := runs(t, "bbolt", source, path); code == 0 { // a page that is not in use
+		if code, _, _ := runs(t, "bbolt", source, path); code == 0 { // the changed page is not in use
 			require.NoError(t, os.Remove(path))
 			branches--
 		}
@@ -339,7 +341,7 @@ func TestCdb(t *testing.T) {
 	requireOnly(t, dir, "new.fdbm", "back.cdb", "again.fdbm")
 }
 
-// TestInterrupted: an import that is told to end leaves nothing.
+// TestInterrupted: an interrupted import leaves no file.
 func TestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	source := newBolt(t, dir)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// build returns a database of pairs of keys and values.
+// build returns a database of alternating keys and values.
 func build(t testing.TB, pairs ...string) []byte {
 	path := filepath.Join(t.TempDir(), "f")
 	f, err := os.Create(path)
@@ -43,7 +43,8 @@ func all(r *Reader) (pairs []string, err error) {
 	return pairs, err
 }
 
-// TestKnownFile: testdata/tinycdb.cdb was written by tinycdb 0.78. The same records make the same file here, byte for byte.
+// TestKnownFile: testdata/tinycdb.cdb was written by tinycdb 0.78. The same records give the same file here, byte for
+// byte.
 func TestKnownFile(t *testing.T) {
 	want, err := os.ReadFile("testdata/tinycdb.cdb")
 	require.NoError(t, err)
@@ -88,7 +89,7 @@ func TestDoubledKeys(t *testing.T) {
 	require.Equal(t, []string{"a", "1", "", "empty", "a", "2", "a", "3"}, got)
 }
 
-// sparse is a file of which only the length is kept.
+// sparse is a file that keeps only its length.
 type sparse struct{}
 
 func (sparse) Write(b []byte) (int, error)         { return len(b), nil }
@@ -117,7 +118,7 @@ func TestWriteFails(t *testing.T) {
 	require.ErrorContains(t, w.Finish(), "the disk is gone")
 }
 
-// TestCutShort: at every length of a small file each call ends with an error or less than there was.
+// TestCutShort: a small file is truncated to every length. Each call returns an error or a part of the records.
 func TestCutShort(t *testing.T) {
 	whole := build(t, "one", "Hello", "two", "Goodbye")
 	for n := range whole {
@@ -127,7 +128,7 @@ func TestCutShort(t *testing.T) {
 	}
 	_, err := NewReader(bytes.NewReader(nil), maxSize+1)
 	require.ErrorIs(t, err, ErrDamaged)
-	r, err := NewReader(bytes.NewReader(whole[:2060]), int64(len(whole))) // it is cut while it is read
+	r, err := NewReader(bytes.NewReader(whole[:2060]), int64(len(whole))) // truncated while it is read
 	require.NoError(t, err)
 	_, err = all(r)
 	require.ErrorIs(t, err, ErrDamaged)
@@ -140,7 +141,7 @@ func TestStops(t *testing.T) {
 	require.ErrorIs(t, open(t, build(t, "a", "1", "b", "2")).Each(func(_, _ []byte) error { return enough }), enough)
 }
 
-// FuzzReader: whatever a file has, reading it ends, with no more than the file has.
+// FuzzReader: reading any file ends, with no more records than the file can contain.
 func FuzzReader(f *testing.F) {
 	f.Add(build(f, "one", "Hello"))
 	f.Add(build(f, "a", "1", "a", "2", "", ""))
