@@ -126,9 +126,9 @@ func TestSecret(t *testing.T) {
 	try := func(secret []byte) error {
 		d := k.net.Open()
 		defer d.Close()
-		ctx, cancel := context.WithTimeout(k.ctx, 20*time.Second)
+		ctx, cancel := context.WithTimeout(k.ctx, time.Minute)
 		defer cancel()
-		c, err := Dial(ctx, []string{"mem:node"}, &Options{Secret: secret, Fabrics: map[string]fabric.Domain{"mem": d}})
+		c, err := Dial(ctx, []string{"mem:node"}, &Options{Secret: secret, Timeout: time.Minute, Fabrics: map[string]fabric.Domain{"mem": d}})
 		if err != nil {
 			return err
 		}

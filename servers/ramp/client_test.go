@@ -318,7 +318,7 @@ func TestSecret(t *testing.T) {
 		try := func(own []byte) error {
 			d := net.Open()
 			defer d.Close()
-			c, err := ramp.Dial(t.Context(), []string{"mem:node"}, &ramp.Options{Secret: own, Fabrics: map[string]fabric.Domain{"mem": d}})
+			c, err := ramp.Dial(t.Context(), []string{"mem:node"}, &ramp.Options{Secret: own, Timeout: time.Minute, Fabrics: map[string]fabric.Domain{"mem": d}})
 			if err != nil {
 				return err
 			}
