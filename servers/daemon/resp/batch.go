@@ -110,9 +110,9 @@ func (c *conn) answerBatch() {
 	b.reset()
 }
 
-// askAgain gets a value for which the answer to its batch had no room.
+// askAgain gets a value that the batch did not get.
 func (c *conn) askAgain(r *hydra.Request) {
-	if r.Kind == hydra.Get && errors.Is(r.Err, hydra.ErrTooLarge) {
+	if r.Incomplete() {
 		r.Item, r.Err = c.s.store.GetItem(c.s.ctx, r.Key)
 	}
 }

@@ -104,8 +104,7 @@ func (c *conn) serveInput(err error) {
 
 // ending reports whether the connection ends, with an error of its input or without. Then it sends the last answers.
 func (c *conn) ending(err error) bool {
-	var wrong protocolError
-	if errors.As(err, &wrong) || errors.Is(err, errBuffers) {
+	if isAnswered(err) {
 		c.s.stats.broken.Add(1)
 		c.out.fail("ERR " + err.Error())
 	}
@@ -114,6 +113,12 @@ func (c *conn) ending(err error) bool {
 		return true
 	}
 	return false
+}
+
+// isAnswered reports whether an error of the input is answered before the connection ends.
+func isAnswered(err error) bool {
+	var wrong protocolError
+	return errors.As(err, &wrong) || errors.Is(err, errBuffers)
 }
 
 // serveArrived serves all commands that have arrived whole. The last ones may still be in the batch.

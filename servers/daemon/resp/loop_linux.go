@@ -47,7 +47,8 @@ func newLoop(s *Server) *loop {
 		return nil
 	}
 	if l.alarm, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		err = l.watch(l.alarm, slotAlarm)
+		// Edge-triggered: each ring is one event, and nothing has to be read from the eventfd.
+		err = l.watch(l.alarm, unix.EPOLLIN|unix.EPOLLET, slotAlarm)
 	}
 	if err != nil {
 		unix.Close(l.poll)
@@ -92,8 +93,8 @@ func (l *loop) push(c *conn) {
 	}
 }
 
-func (l *loop) watch(fd int, slot int32) error {
-	return unix.EpollCtl(l.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: slot})
+func (l *loop) watch(fd int, events uint32, slot int32) error {
+	return unix.EpollCtl(l.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: slot})
 }
 
 // run is the loop's goroutine. While it sleeps, Go's scheduler counts it among those in a system call. With as many
@@ -104,16 +105,15 @@ func (l *loop) run() {
 	wire.AddProcessors(1)
 	defer wire.AddProcessors(-1)
 	for !l.ended.Load() {
-		worked := l.take()
+		l.take()
 		if l.s.ctx.Err() != nil {
 			l.withdraw()
 		}
-		n := l.wait(worked)
-		for i := range l.events[:n] {
-			if slot := l.events[i].Fd; slot == slotAlarm {
-				var b [8]byte
-				unix.Read(l.alarm, b[:])
-			} else if c := l.slots[slot]; c != nil {
+		for _, e := range l.events[:l.wait()] {
+			if e.Fd == slotAlarm {
+				continue
+			}
+			if c := l.slots[e.Fd]; c != nil {
 				l.readable(c)
 			}
 		}
@@ -124,9 +124,9 @@ func (l *loop) run() {
 	}
 }
 
-// wait returns the number of events. If there are none, and nothing else was to be done, it sleeps.
-func (l *loop) wait(worked bool) int {
-	if n, _ := unix.EpollWait(l.poll, l.events[:], 0); n > 0 || worked {
+// wait returns the number of events. If there are none, and nothing else is to be done, it sleeps.
+func (l *loop) wait() int {
+	if n, _ := unix.EpollWait(l.poll, l.events[:], 0); n > 0 || l.begun {
 		return max(n, 0)
 	}
 	// The shard may have made a goroutine ready that reads from the file for a request. It runs on this thread now, rather
@@ -142,12 +142,12 @@ func (l *loop) wait(worked bool) int {
 }
 
 // take serves the connections that were passed to the loop, in the order in which they were.
-func (l *loop) take() (worked bool) {
+func (l *loop) take() {
 	var first *conn
 	for c := l.passed.Swap(nil); c != nil; {
 		c, c.lp.next, first = c.lp.next, first, c
 	}
-	for c := first; c != nil; worked = true {
+	for c := first; c != nil; {
 		next := c.lp.next
 		c.lp.next = nil
 		if c.lp.begun == nil {
@@ -158,7 +158,6 @@ func (l *loop) take() (worked bool) {
 		}
 		c = next
 	}
-	return worked
 }
 
 // enter begins to serve a connection.
@@ -183,7 +182,7 @@ func (l *loop) listen(c *conn) {
 		return
 	}
 	if c.lp.deaf {
-		if l.watch(c.lp.raw.fd, c.lp.slot) != nil {
+		if l.watch(c.lp.raw.fd, unix.EPOLLIN, c.lp.slot) != nil {
 			l.end(c)
 			return
 		}
@@ -239,18 +238,14 @@ func (l *loop) readable(c *conn) {
 		l.ignore(c) // until its requests have ended
 		return
 	}
-	switch err := c.in.fill(); err {
-	case nil:
+	switch err := c.in.fill(); {
+	case err == nil:
 		l.serve(c)
-	case errAgain:
-	case errBuffers:
+	case err == errAgain:
+	case isAnswered(err):
 		l.move(c, nil, err)
 	default:
-		if _, wrong := err.(protocolError); wrong {
-			l.move(c, nil, err)
-		} else {
-			l.end(c)
-		}
+		l.end(c)
 	}
 }
 
@@ -286,16 +281,8 @@ func (l *loop) commands(c *conn) (more, here bool) {
 			var ok bool
 			var err error
 			args, ok, err = c.in.next()
-			if long, is := err.(longError); is {
-				l.move(c, func() { c.fail("ERR " + long.Error()) }, nil)
-				return false, false
-			}
-			if err != nil {
+			if err != nil || !ok && c.in.exceeds(plainArgs, plainArg) { // no longError: its argument exceeds before it is there
 				l.move(c, nil, err)
-				return false, false
-			}
-			if !ok && c.in.exceeds(plainArgs, plainArg) {
-				l.move(c, nil, nil)
 				return false, false
 			}
 			if !ok {
@@ -319,13 +306,14 @@ func (l *loop) commands(c *conn) (more, here bool) {
 	return false, true
 }
 
-// answer answers the batch, which has ended, and goes on.
+// answer answers the batch, which has ended, and goes on. Answers that are long, or have to be asked for again, are left
+// to a goroutine.
 func (l *loop) answer(c *conn) {
 	size := 0
 	for i := range c.batch.list {
 		r := &c.batch.list[i]
 		if size += len(r.Item.Value); size > outputFlush || r.Incomplete() {
-			l.moveAnswers(c)
+			l.move(c, c.answerBatch, nil)
 			return
 		}
 	}
@@ -334,18 +322,6 @@ func (l *loop) answer(c *conn) {
 	}
 	c.batch.reset()
 	l.serve(c)
-}
-
-// moveAnswers leaves answers that have to be asked for again, or are long, to a goroutine.
-func (l *loop) moveAnswers(c *conn) {
-	l.move(c, func() {
-		for i := range c.batch.list {
-			if r := &c.batch.list[i]; r.Incomplete() {
-				r.Item, r.Err = c.s.store.GetItem(c.s.ctx, r.Key)
-			}
-		}
-		c.answerBatch()
-	}, nil)
 }
 
 // send writes the answers. It returns false if the connection has left the loop.

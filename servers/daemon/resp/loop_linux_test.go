@@ -39,7 +39,7 @@ func connect(t testing.TB, addr string) (net.Conn, *bufio.Reader) {
 	nc, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(time.Minute))
+	nc.SetDeadline(time.Now().Add(20 * time.Second))
 	return nc, bufio.NewReader(nc)
 }
 
@@ -59,7 +59,7 @@ func TestLoop(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *hydra.Client){
 		"Keeps": testLoopKeeps, "Order": testLoopOrder, "SlowClient": testLoopSlowClient, "Wakes": testLoopWakes, "Ends": testLoopEnds, "Leaves": testLoopLeaves,
 		"LeavesWhole": testLoopLeavesWhole, "WaitsForNothing": testLoopWaitsForNothing, "LeavesEarly": testLoopLeavesEarly, "CloseIsHeard": testLoopCloseIsHeard,
-		"NoDescriptors": testLoopNoDescriptors,
+		"NoDescriptors": testLoopNoDescriptors, "Talks": testLoopTalks, "MovesWhileClosing": testLoopMovesWhileClosing,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, client) })
 	}
@@ -214,6 +214,75 @@ func testLoopLeavesEarly(t *testing.T, client *hydra.Client) {
 			ask(t, nc, in, parts[0], "")
 			require.Eventually(t, func() bool { return s.looping() == before }, 10*time.Second, time.Millisecond)
 			ask(t, nc, in, parts[1], parts[2])
+		})
+	}
+}
+
+// testLoopTalks: what the loop answers by itself, and how connections end in it.
+func testLoopTalks(t *testing.T, client *hydra.Client) {
+	s, addr := serve(t, client, Config{Password: "secret", MaxBuffers: 1})
+	const many = 1000
+	hello := func(id string) string {
+		return fmt.Sprintf("*14\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n%s\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n%s", redisVersion, id) +
+			"$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
+	}
+	request := "*3\r\n$3\r\nSET\r\n$4\r\ntalk\r\n$30000\r\n" + strings.Repeat("x", inputSize+100)
+	for _, x := range []struct {
+		name, send string
+		want       func(id string) string
+		ends       bool
+	}{
+		{"QUIT behind a batch", "SET talk 1\r\nQUIT\r\nSET talk 2\r\n", func(string) string { return "+OK\r\n+OK\r\n" }, true},
+		{"no words", "\r\n*0\r\n \r\nGET talk\r\n\r\nPING\r\n", func(string) string { return "$1\r\n1\r\n+PONG\r\n" }, false},
+		{"a wrong length behind a batch", "SET talk 3\r\n*1\r\n$x\r\nPING\r\n", func(string) string { return "+OK\r\n-ERR Protocol error: invalid bulk length\r\n" }, true},
+		{"no memory for a request", "GET talk\r\n" + request, func(string) string { return "$1\r\n3\r\n-ERR " + errBuffers.Error() + "\r\n" }, true},
+		{"many answers to few bytes", strings.Repeat("HELLO\r\n", many), func(id string) string { return strings.Repeat(hello(id), many) }, false},
+		{"RESP3", "HELLO 3 SETNAME x\r\nGET no-talk\r\nGETDEL no-talk\r\n", func(id string) string {
+			return strings.NewReplacer("*14", "%7", ":2", ":3").Replace(hello(id)) + "_\r\n_\r\n"
+		}, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			nc, in := connect(t, addr)
+			ask(t, nc, in, "AUTH secret\r\nCLIENT ID\r\n", "+OK\r\n:")
+			id, err := in.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, 1, s.looping())
+			ask(t, nc, in, x.send, x.want(":"+id))
+			if !x.ends {
+				require.NoError(t, nc.(*net.TCPConn).CloseWrite())
+			}
+			rest, _ := io.ReadAll(in)
+			require.Empty(t, rest)
+			require.Eventually(t, func() bool { return s.Connections() == 0 }, time.Minute, time.Millisecond)
+		})
+	}
+}
+
+// testLoopMovesWhileClosing: the server begins to close when a connection has left the loop, and is not yet one that
+// Shutdown and Close can end.
+func testLoopMovesWhileClosing(t *testing.T, client *hydra.Client) {
+	for name, begin := range map[string]func(*Server){"Shutdown": func(*Server) {}, "Close": func(s *Server) { s.cancel() }} {
+		t.Run(name, func(t *testing.T) {
+			s, addr := serve(t, client, Config{})
+			nc, in := connect(t, addr)
+			ask(t, nc, in, "SET moves 1\r\n", "+OK\r\n")
+			s.mu.Lock()
+			var r *raw
+			for c := range s.conns {
+				r = c.lp.raw
+			}
+			_, err := io.WriteString(nc, "APPEND moves 2\r\n")
+			moving := assert.Eventually(t, func() bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return r.fd < 0
+			}, time.Minute, time.Millisecond)
+			s.closing = true
+			begin(s)
+			s.mu.Unlock()
+			require.NoError(t, err)
+			require.True(t, moving)
+			require.Eventually(t, func() bool { return s.Connections() == 0 }, 10*time.Second, time.Millisecond)
 		})
 	}
 }
