@@ -78,6 +78,8 @@ func (flags *demoCommand) run(p *program, ctx context.Context) (err error) {
 	if flags.json {
 		d.out = io.Discard
 	}
+	ctx, stop := untilReadersGo(ctx)
+	defer stop()
 	defer func() {
 		if flags.keep {
 			fmt.Fprintf(p.stderr, "the database is kept: %s\n", d.path)

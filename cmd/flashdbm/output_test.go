@@ -153,23 +153,50 @@ func TestTerminalClosed(t *testing.T) {
 	require.NoFileExists(t, to)
 }
 
+// TestReadersGone: a command that prints while it works, and whose output nobody reads any more, leaves nothing
+// incomplete behind.
+func TestReadersGone(t *testing.T) {
+	t.Parallel()
+	db, dir := newPath(t), t.TempDir()
+	succeed(t, "put", db, "a", "b")
+	file, err := os.ReadFile(db)
+	require.NoError(t, err)
+	clear(file[:4096]) // a superblock
+	require.NoError(t, os.WriteFile(db, file, 0o600))
+	for _, args := range [][]string{
+		{"salvage", db, filepath.Join(dir, "fresh")},
+		{"demo", "--dir", dir, "--source", smallSource(t), "--kills", "0", "--transfers", "1"},
+	} {
+		read, write, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, read.Close())
+		cmd := command(t, args...)
+		cmd.Stdout, cmd.Stderr = write, write
+		require.Error(t, cmd.Run())
+		require.NoError(t, write.Close())
+		require.NoFileExists(t, filepath.Join(dir, "fresh.part"))
+		os.Remove(filepath.Join(dir, "fresh")) // complete, if the command was done before it heard of that
+		requireEmpty(t, dir)
+	}
+}
+
 // TestInterruptedOutput: a command that is interrupted says which file it has left incomplete.
 func TestInterruptedOutput(t *testing.T) {
 	t.Parallel()
-	db, to := newPath(t), filepath.Join(t.TempDir(), "pipe")
+	db := newPath(t)
 	var lines strings.Builder
 	for i := range 2000 { // more than a pipe holds
 		fmt.Fprintf(&lines, `{"key": "%d", "value": "%0100d"}`+"\n", i, i)
 	}
 	succeedWith(t, lines.String(), "load", db, "--json-lines")
-	require.NoError(t, syscall.Mkfifo(to, 0o600))
-	cmd := command(t, "dump", db, "--file", to)
-	var said strings.Builder
-	cmd.Stderr = &said
-	require.NoError(t, cmd.Start())
-	pipe, err := os.Open(to)
+	pipe, write, err := os.Pipe()
 	require.NoError(t, err)
 	defer pipe.Close()
+	cmd := command(t, "dump", db, "--file", "/dev/fd/3")
+	var said strings.Builder
+	cmd.Stderr, cmd.ExtraFiles = &said, []*os.File{write}
+	require.NoError(t, cmd.Start())
+	require.NoError(t, write.Close())
 	_, err = pipe.Read(make([]byte, 1))
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
@@ -179,7 +206,7 @@ func TestInterruptedOutput(t *testing.T) {
 	}
 	require.Equal(t, io.EOF, err)
 	require.Error(t, cmd.Wait())
-	require.Equal(t, "flashdbm: interrupted; "+to+" is incomplete\n", said.String())
+	require.Equal(t, "flashdbm: interrupted; /dev/fd/3 is incomplete\n", said.String())
 	require.Equal(t, exitError, cmd.ProcessState.ExitCode())
 }
 

@@ -89,9 +89,11 @@ func (c *salvageCommand) run(p *program, cmd *cobra.Command, damaged, fresh stri
 			result.More++
 		}
 	}
+	ctx, stop := untilReadersGo(cmd.Context())
+	defer stop()
 	line := p.startProgress("salvage", formatBytes, 0, false)
 	seen := int64(0)
-	s, err := dbm.Salvage(cmd.Context(), damaged, fresh, &dbm.SalvageOptions{
+	s, err := dbm.Salvage(ctx, damaged, fresh, &dbm.SalvageOptions{
 		Older: c.older, LockTimeout: p.wait, Report: report,
 		Progress: func(read, _ int64) {
 			line.Add(read - seen)

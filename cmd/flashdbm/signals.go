@@ -30,6 +30,12 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
+// untilReadersGo returns a context that also ends when a command writes to standard output or standard error, and it is
+// a pipe that nobody reads any more. Then the system ends a command at once; this one has something to remove before.
+func untilReadersGo(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGPIPE)
+}
+
 // untilDone returns a reader of the file whose Read ends when the context does. A pipe or a terminal may return
 // nothing for any length of time, and even then the first signal must end the command.
 func untilDone(ctx context.Context, file *os.File) io.Reader {
