@@ -99,6 +99,8 @@ func advice(err error) string {
 		return "the file is damaged: \"flashdbm check\" says where; restore a backup, or see \"flashdbm salvage --help\""
 	case errors.Is(err, dbm.ErrFull):
 		return "make room on that file system and try again"
+	case errors.Is(err, dbm.ErrNoKeyspace):
+		return "\"flashdbm keyspaces\" prints and makes them"
 	case errors.Is(err, dbm.ErrConflict):
 		return "other writers kept changing the same keys: try again"
 	case errors.Is(err, dbm.ErrSnapshotTooOld):

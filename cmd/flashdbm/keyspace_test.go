@@ -17,7 +17,7 @@ func TestKeyspaces(t *testing.T) {
 	fail(t, exitError, []string{"no such keyspace"}, "list", db, "--keyspace", "a")
 	succeed(t, "keyspaces", db, "--create", "a")
 	fail(t, exitError, []string{"exists"}, "keyspaces", db, "--create", "a")
-	fail(t, exitError, []string{`no such keyspace: "b"`}, "get", db, "k", "--keyspace", "b")
+	fail(t, exitError, []string{`no such keyspace: "b"; "flashdbm keyspaces" prints and makes them`}, "get", db, "k", "--keyspace", "b")
 	succeed(t, "put", db, "k", "in a", "--keyspace", "a")
 	succeedWith(t, strings.Repeat("long", firstBytes/4), "put", db, "long", "--keyspace", "a")
 	require.Equal(t, "in a", succeed(t, "get", db, "k", "--keyspace", "a"))
