@@ -139,7 +139,10 @@ func startStandby(ctx context.Context, source *dbm.DB, standby string) (token db
 		if err != nil {
 			return token, err
 		}
-		return dbm.ParseToken(string(text))
+		if token, err = dbm.ParseToken(string(text)); err != nil {
+			err = fmt.Errorf("%s is damaged: %.100q is no token; remove %s and that file to begin again", positionFile(standby), text, standby)
+		}
+		return token, err
 	}
 	begun := standby + ".begun"
 	if err := os.Remove(begun); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a follow that was killed

@@ -29,6 +29,12 @@ func TestFollowOnce(t *testing.T) {
 	succeed(t, "put", other, "x", "y")
 	fail(t, exitError, []string{"of another database"}, "follow", other, standby, "--once")
 	fail(t, exitError, []string{"is no standby"}, "follow", db, other, "--once")
+	require.NoError(t, os.WriteFile(other+".follow", make([]byte, 10_000), 0o600))
+	long := execute(t, "", "follow", db, other, "--once")
+	require.Equal(t, exitError, long.code)
+	require.Contains(t, long.stderr, other+".follow is damaged")
+	require.Less(t, len(long.stderr), 1000)
+	require.NoError(t, os.Remove(other+".follow"))
 	fail(t, exitUsage, []string{"is the database itself"}, "follow", db, db, "--once") // not "remove it to begin again"
 	fail(t, exitError, []string{"is no standby"}, "follow", "--promote", other)
 	fail(t, exitUsage, []string{"give DATABASE and STANDBY, or --promote and STANDBY alone; 1 were given"}, "follow", db)
