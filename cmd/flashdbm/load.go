@@ -47,7 +47,8 @@ keyspace.
 text, or key_hex, key_base64, value_hex, value_base64 with bytes, as "dump
 --json-lines" and "list --values --json" write them. Records with "expires" expire
 at that time; those whose time is over are left out. There is no end mark, so load
-cannot tell that lines are missing at the end. A line is held in memory.`
+cannot tell that lines are missing at the end. A line takes memory, up to six times
+its length.`
 
 type loadCommand struct {
 	spaceFlag
