@@ -593,17 +593,23 @@ func (c *simClient) got(now time.Time, l *simLane, status protocol.Status, flags
 	c.finish(l, result{ok: true, value: v})
 }
 
-// checkLease checks that a lease ends no earlier than the client assumes, without counting any margin. It looks no more
-// once the lease is over: an answer that comes that late may find that the item was evicted and loaded again into the
-// same place, without a lease.
+// checkLease checks that the item stays where it is, under a lease that ends no earlier than the client assumes, without
+// counting any margin. It looks no more once the lease is over: when an answer comes that late, the place may be a part of
+// another item, or have the same one again, evicted and loaded without a lease.
 func (c *simClient) checkLease(l *simLane, it *protocol.Item) {
 	s := c.m.shard
 	p := &it.Pointer
-	if !s.arena.InUse(p.Extent, p.Offset) || guard.Parse(s.arenaAt(p.Extent, p.Offset)).Version != it.Version {
+	least := l.sentAt + int64(p.Lease)*1000
+	if s.now >= least {
+		return
+	}
+	b := s.arenaAt(p.Extent, p.Offset)
+	if _, whole := guard.SizeOf(b); !whole || !s.arena.InUse(p.Extent, p.Offset) || guard.Parse(b).Version != it.Version {
+		c.m.violation("the place of %q is used again %v before the lease ends", l.c.key, time.Duration(least-s.now))
 		return
 	}
 	end := s.arena.Lease(arena.Place(p.Extent)<<24 | arena.Place((p.Offset-arena.PrefixSize)/16))
-	if least := l.sentAt + int64(p.Lease)*1000; end < least && s.now < least {
+	if end < least {
 		c.m.violation("a lease ends %v before the client's, which counts from its request", time.Duration(least-end))
 	}
 }
