@@ -251,9 +251,7 @@ func TestMoveSimulation(t *testing.T) {
 	n := 0
 	for seed := *simSeed; n < runs || runs == 0 && time.Since(began) < limit; seed++ {
 		c := newMoveSim(seed).shards[0]
-		if bad := c.run(); bad != "" {
-			t.Fatalf("%s\n  go test ./shard -run TestMoveSimulation -sim.runs 1 -sim.log -sim.seed %d", bad, seed)
-		}
+		runSeed(t, seed, c.run)
 		if n++; n%1000 == 0 {
 			t.Logf("%d seeds, up to %d, in %v", n, seed, time.Since(began).Round(time.Second))
 		}

@@ -504,6 +504,20 @@ func (m *simulation) record(client int, c call, r result, from, to int64) {
 	m.history = append(m.history, porcupine.Operation{ClientId: client, Input: c, Output: r, Call: from, Return: to})
 }
 
+// runSeed fails the test, or panics, with the line that runs the seed again.
+func runSeed(t *testing.T, seed uint64, run func() string) {
+	again := fmt.Sprintf("\n  go test ./shard -run '^%s$' -sim.runs 1 -sim.log -sim.seed %d", t.Name(), seed)
+	defer func() {
+		if p := recover(); p != nil {
+			t.Log(again)
+			panic(p)
+		}
+	}()
+	if bad := run(); bad != "" {
+		t.Fatal(bad + again)
+	}
+}
+
 // TestSimulation runs 400 seeds, or those that the flags name. A failure prints the line that runs its seed again.
 func TestSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
@@ -515,9 +529,7 @@ func TestSimulation(t *testing.T) {
 	n := 0
 	for seed := *simSeed; n < runs || runs == 0 && time.Since(began) < limit; seed++ {
 		m := newSimulation(seed)
-		if bad := m.run(); bad != "" {
-			t.Fatalf("%s\n  go test ./shard -run TestSimulation -sim.runs 1 -sim.log -sim.seed %d", bad, seed)
-		}
+		runSeed(t, seed, m.run)
 		if n++; n%1000 == 0 {
 			t.Logf("%d seeds, up to %d, in %v", n, seed, time.Since(began).Round(time.Second))
 		}
