@@ -223,7 +223,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		if n == 1 {
 			break
 		}
-		if err := m.cleaner.cleanFor(pages); err != nil {
+		if err := m.cleaner.cleanFor(pages, math.MaxInt64); err != nil {
 			return err
 		}
 		if err := m.flusher.flushNext(n, true); err != nil || m.pressure.roomy(pages) {
@@ -236,13 +236,13 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	}
 	// If it does not fit, a flush of all would make the file grow by everything dirty. If that is little, cleaning
 	// gains more than it takes, and a file that is past its bound would not be cleaned otherwise.
-	fits, past, err := m.pressure.allFitsNow()
+	fits, past, most, err := m.pressure.allFitsNow(m.cleaner.emptyFor(pages))
 	if err != nil || !fits || m.pressure.roomy(pages) {
 		return err
 	}
 	m.pressure.crowd.past = past
 	defer func() { m.pressure.crowd.past = 0 }()
-	if err := m.cleaner.cleanFor(pages); err != nil {
+	if err := m.cleaner.cleanFor(pages, most); err != nil {
 		return err
 	}
 	if err := m.flusher.flush(); err != nil {
@@ -300,27 +300,34 @@ func (p *pressure) reservePast(more, extra int64) error {
 }
 
 // allFitsNow reports whether makeWay should flush everything dirty: because that fits, or because it is little. In the
-// second case past is by how much the file is past its bound already.
-func (p *pressure) allFitsNow() (fits bool, past int64, err error) {
+// second case past is by how much the file is past its bound already. most is how many pages may be moved before that
+// flush, which writes them too: as many as are to be moved if they fit as well. Room is held for the least part of what is
+// dirty only, so no reservation limits them: while they had no limit, a file at its bound of 161 MB came to 189.
+func (p *pressure) allFitsNow(move int64) (fits bool, past, most int64, err error) {
 	err = p.tree.withTree(func() error {
-		if fits = p.allFits(); !fits && p.tree.sizes().dirty <= boundClean {
+		most = boundClean / logstore.PageSize
+		if p.allFits(move) {
+			most = math.MaxInt64
+		}
+		if fits = p.allFits(0); !fits && p.tree.sizes().dirty <= boundClean {
 			fits, past = true, max(0, p.store.SpaceStats().FileBytes-p.store.Bound())
 		}
 		return p.Failed()
 	})
-	return fits, past, err
+	return fits, past, most, err
+}
+
+// emptyFor returns how many pages cleanFor gains at least, and moves at most.
+func (c *cleaner) emptyFor(pages int64) int64 {
+	return pages + c.store.Bound()/boundEmpty/logstore.PageSize
 }
 
 // cleanFor empties segments of which at most half is live, the emptiest first, until the pages that makeWay needs
-// will be free. The caller holds checkpoints.mu.
-func (c *cleaner) cleanFor(pages int64) error {
+// will be free. It moves at most most pages. The caller holds checkpoints.mu.
+func (c *cleaner) cleanFor(pages, most int64) error {
 	victims, _ := c.store.Victims(c.flusher.stuck, false)
 	n, moved, gain := 0, int64(0), int64(0)
-	want, most := pages+c.store.Bound()/boundEmpty/logstore.PageSize, int64(math.MaxInt64)
-	if c.pressure.crowd.past > 0 {
-		most = boundClean / logstore.PageSize
-	}
-	for ; n < len(victims) && gain < want && moved+victims[n].Live <= most && victims[n].Live*2 <= int64(c.store.SegmentPages()); n++ {
+	for want := c.emptyFor(pages); n < len(victims) && gain < want && moved+victims[n].Live <= most && victims[n].Live*2 <= int64(c.store.SegmentPages()); n++ {
 		moved += victims[n].Live
 		gain += int64(c.store.SegmentPages()) - victims[n].Live
 	}

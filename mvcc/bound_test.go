@@ -160,6 +160,34 @@ func TestRoundsCleanPastTheBound(t *testing.T) {
 	require.Less(t, dead(), before-boundClean)
 }
 
+// TestRoundsMoveWhatFits: before a flush of everything dirty a round moves pages only as far as there is room to write
+// them too, or boundClean bytes of them.
+func TestRoundsMoveWhatFits(t *testing.T) {
+	e := beforeARound(t)
+	look := func(bound int64) (fits bool, past, most int64) {
+		e.store.SetBound(bound)
+		fits, past, most, err := e.pressure.allFitsNow(e.cleaner.emptyFor(1))
+		require.NoError(t, err)
+		return fits, past, most
+	}
+	_, _, most := look(1 << 40)
+	require.Greater(t, most, e.cleaner.emptyFor(1))
+	for bound := e.store.SpaceStats().FileBytes; most > boundClean/logstore.PageSize; bound -= 1 << 20 {
+		var fits bool
+		var past int64
+		fits, past, most = look(bound)
+		require.True(t, fits)
+		require.Zero(t, past, "what is dirty fits")
+	}
+	require.EqualValues(t, boundClean/logstore.PageSize, most)
+	const few = 100
+	before := e.flusher.moved.Load()
+	require.NoError(t, e.cleaner.cleanFor(1, few))
+	moved := e.flusher.moved.Load() - before
+	require.Positive(t, moved)
+	require.LessOrEqual(t, int(moved), few)
+}
+
 // TestRoundsThatFindRoom: a round that finds room does not raise the bound, even if others take the room before the
 // round ends.
 func TestRoundsThatFindRoom(t *testing.T) {

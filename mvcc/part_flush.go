@@ -50,11 +50,11 @@ const (
 	namedShare  = 64
 	unnameShare = 16
 	unevenShare = 16 // free space varies by about a 16th of RedoLimit from one checkpoint to the next
-	// partTight: leaves of a part are filled up if the tree takes 14 tenths of the bytes of its records. Puts in random
-	// order, or of several goroutines in ascending order, leave 14 and a half to 16. That is room which redo and dead
-	// pages lack: with 16, 50 MB that four goroutines overwrote one record at a time exceeded twice their size and 32
+	// partTight: leaves of a part are filled up if the tree takes 28 twentieths of the bytes of its records. Puts in random
+	// order, or of several goroutines in ascending order, leave 29 to 32. That is room which redo and dead
+	// pages lack: with 32, 50 MB that four goroutines overwrote one record at a time exceeded twice their size and 32
 	// MiB by a sixth, and a million records overwritten after a load in random order took a tenth more pages.
-	partTight = 14
+	partTight = 28
 	// To fill leaves up, at most 4 times as many leaves as the part has pages are examined (fillLooked), and at most twice
 	// as many are changed (fillWritten). So a part stays small even if the tree is large and little of it is dirty.
 	fillLooked          = 4
@@ -75,15 +75,16 @@ func (p *pressure) parts() int {
 	if n > 1 && p.log.bytes.Since() >= mostBehind*p.redoLimit() {
 		return 1
 	}
-	if n > 1 && p.opts.PartBytes == 0 && p.growth.pages*logstore.PageSize*mustShare > p.tree.sizes().dirty && p.allFits() {
+	if n > 1 && p.opts.PartBytes == 0 && p.growth.pages*logstore.PageSize*mustShare > p.tree.sizes().dirty && p.allFits(0) {
 		return 1
 	}
 	return n
 }
 
-// allFits reports whether a flush of everything dirty has room within the bound of the file. Token held.
-func (p *pressure) allFits() bool {
-	return p.store.FitsBound(max(0, withMargin(p.tree.sizes().dirty/logstore.PageSize)-p.room.held))
+// allFits reports whether a flush of everything dirty, and of more pages, has room within the bound of the file. Token
+// held.
+func (p *pressure) allFits(more int64) bool {
+	return p.store.FitsBound(max(0, withMargin(p.tree.sizes().dirty/logstore.PageSize+more)-p.room.held))
 }
 
 // growth is how fast commits make pages dirty that have to be written. Pages that are left of a load that has ended
@@ -135,7 +136,7 @@ func (p *pressure) partDue(n int) bool {
 // flush for a whole round of parts, and none of that flush's pages that overwrites leave dead could be reused in that
 // time. The caller holds the token and checkpoints.mu.
 func (fl *flusher) firstPart() bool {
-	return fl.pages.DirtyBytes()/logstore.PageSize*firstGain <= fl.whole && fl.pressure.allFits()
+	return fl.pages.DirtyBytes()/logstore.PageSize*firstGain <= fl.whole && fl.pressure.allFits(0)
 }
 
 // turnGrowth returns how many free pages future turns should find in addition to what the last one took. Parts free
