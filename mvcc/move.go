@@ -223,7 +223,7 @@ func (c *cleaner) logAgain(values []placedValue) error {
 		}
 		c.log.bearRuns(group)
 	}
-	if run && c.opts.Durability != Durable { // it was durable before, and reads from now on use the new place
+	if run { // it was durable before, and reads from now on use the new place, in Durable mode too
 		if err := c.store.Sync(); err != nil {
 			return err
 		}

@@ -214,8 +214,8 @@ func TestOverwrittenRunStays(t *testing.T) {
 // TestMovedRunsAreSynced: durable values are moved, and then a sync fails. Readers still see them unchanged, although
 // the system has dropped the new copies.
 func TestMovedRunsAreSynced(t *testing.T) {
-	for _, d := range []Durability{WriteThrough, Buffered} {
-		for at, struck := 1, true; struck; at += 2 {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		for at, struck := 1, true; struck; at++ {
 			mem := vfs.NewMem(0)
 			e, want := sparseRuns(t, mem, d)
 			require.NoError(t, e.Sync())
