@@ -137,7 +137,7 @@ func (b *Batch) write(tx *Tx) error {
 		case batchDelete:
 			err = tx.Delete(key)
 		case batchRange:
-			err = tx.DeleteRange(key, value)
+			err = tx.DeleteRange(key, append([]byte{}, value...)) // never nil, which is an open end
 		case batchRangeToEnd:
 			err = tx.DeleteRange(key, nil)
 		}

@@ -215,3 +215,17 @@ func TestBatchRefused(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 }
+
+// TestBatchRangeToTheEmptyKey: a batch of nothing but a range that ends at the empty key deletes nothing.
+func TestBatchRangeToTheEmptyKey(t *testing.T) {
+	db, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.Put([]byte("k"), []byte("v")))
+	b := db.Batch()
+	require.NoError(t, b.DeleteRange(nil, []byte{}))
+	require.NoError(t, b.Commit())
+	has, err := db.Has([]byte("k"))
+	require.NoError(t, err)
+	require.True(t, has)
+}
