@@ -278,7 +278,7 @@ define two
 		pids="$$pids $$!"; \
 	done; failed=0; for pid in $$pids; do wait $$pid || failed=1; done; \
 	grep -hE '^    crash_[a-z]*_test.go|^--- |^panic|replay:' ../bin/$(1).*.log; \
-	awk '/seeds, [0-9]+ images/ { for (i = 2; i <= NF; i++) if ($$i ~ /^images/) n += $$(i-1) } END { if (n) print "$(1):", n, "images" }' ../bin/$(1).*.log; \
+	awk '/seeds, [0-9]+ images/ { for (i = 2; $$i !~ /^images/; i++); n += $$(i-1) } END { if (n) print "$(1):", n, "images" }' ../bin/$(1).*.log; \
 	exit $$failed
 endef
 
