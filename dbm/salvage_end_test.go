@@ -33,6 +33,18 @@ func fileBytes(t testing.TB, mem *vfs.Mem) []byte {
 	return b
 }
 
+// openEndSegments creates a database in memory with segments of endSegmentPages.
+func openEndSegments(t *testing.T, durability Durability) (*vfs.Mem, *DB) {
+	mem := vfs.NewMem(1 << 30)
+	mem.WithoutCrashes()
+	t.Cleanup(mem.Release)
+	o := (&Options{Durability: durability}).engine()
+	o.Store.SegmentPages = endSegmentPages
+	db, err := openEngine(mem, salvagePath, o)
+	require.NoError(t, err)
+	return mem, db
+}
+
 // TestSalvageEnd: after each commit, the file is damaged as follows: the header of the segment with the end of the log
 // is lost, and then also the newest pages, or all of that segment is overwritten with noise. Either all committed
 // records are recovered, or Salvage reports that some may be missing. Without the header, only the pages of the
@@ -40,13 +52,7 @@ func fileBytes(t testing.TB, mem *vfs.Mem) []byte {
 func TestSalvageEnd(t *testing.T) {
 	inTurn(t)
 	for _, durability := range []Durability{Durable, WriteThrough} { // one record to a page; growing pages
-		mem := vfs.NewMem(1 << 30)
-		mem.WithoutCrashes()
-		defer mem.Release()
-		o := (&Options{Durability: durability}).engine()
-		o.Store.SegmentPages = endSegmentPages
-		db, err := openEngine(mem, salvagePath, o)
-		require.NoError(t, err)
+		mem, db := openEndSegments(t, durability)
 		rng := rand.New(rand.NewPCG(1, uint64(durability)))
 		model := map[string]string{}
 		back, told := 0, 0

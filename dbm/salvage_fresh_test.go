@@ -106,13 +106,7 @@ func TestSalvageFresh(t *testing.T) {
 func TestSalvageCutSegments(t *testing.T) {
 	inTurn(t)
 	for _, durability := range []Durability{Durable, WriteThrough} {
-		mem := vfs.NewMem(1 << 30)
-		mem.WithoutCrashes()
-		defer mem.Release()
-		o := (&Options{Durability: durability}).engine()
-		o.Store.SegmentPages = endSegmentPages
-		db, err := openEngine(mem, salvagePath, o)
-		require.NoError(t, err)
+		mem, db := openEndSegments(t, durability)
 		model := map[string]string{}
 		for version := range 25 {
 			key := fmt.Sprintf("%02d", version)
