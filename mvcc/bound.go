@@ -326,14 +326,7 @@ func (c *cleaner) emptyFor(pages int64) int64 {
 // will be free. It moves at most most pages. The caller holds checkpoints.mu.
 func (c *cleaner) cleanFor(pages, most int64) error {
 	victims, _ := c.store.Victims(c.flusher.stuck, false)
-	n, moved, gain := 0, int64(0), int64(0)
-	for want := c.emptyFor(pages); n < len(victims) && gain < want && moved+victims[n].Live <= most && victims[n].Live*2 <= int64(c.store.SegmentPages()); n++ {
-		moved += victims[n].Live
-		gain += int64(c.store.SegmentPages()) - victims[n].Live
-	}
-	c.at = time.Now()
-	_, err := c.cleanVictims(victims[:n], moved, c.searchDue(), c.pressure.reserveWithin)
-	return err
+	return c.empty(victims, c.emptyFor(pages), most, int64(c.store.SegmentPages())/2, c.searchDue(), c.pressure.reserveWithin)
 }
 
 // wayPages is how many pages there should be room for in addition to what is asked for.

@@ -125,6 +125,21 @@ func (c *cleaner) clean(pages int64) error {
 	return err
 }
 
+// empty makes the pages of the first victims dirty, as far as reserve finds room: until these victims have gain dead
+// pages. It stops before a victim with more than full live pages, and before they have more than most together. With
+// search it also moves value runs. The caller holds checkpoints.mu; a flush follows.
+func (c *cleaner) empty(victims []logstore.Victim, gain, most, full int64, search bool, reserve reservation) error {
+	n, moved := 0, int64(0)
+	for n < len(victims) && gain > 0 && victims[n].Live <= full && moved+victims[n].Live <= most {
+		moved += victims[n].Live
+		gain -= int64(c.store.SegmentPages()) - victims[n].Live
+		n++
+	}
+	c.at = time.Now()
+	_, err := c.cleanVictims(victims[:n], moved, search, reserve)
+	return err
+}
+
 // searchDue reports whether enough was written since the last search of the tree for value runs to pay for another
 // one. The caller holds checkpoints.mu.
 func (c *cleaner) searchDue() bool {

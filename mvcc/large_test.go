@@ -182,7 +182,7 @@ func TestSlicesOfLayersStay(t *testing.T) {
 	for i, h := range slices {
 		require.True(t, bytes.Equal(h.copied, h.slice), "slice %d of %d", i, len(slices))
 	}
-	if err := tx.Commit(); !errors.Is(err, ErrConflict) { // two of so many keys may share a slot of the table of last writes
+	if err := tx.Commit(); !errors.Is(err, ErrConflict) { // two of these keys may share a slot of the table of last writes
 		require.NoError(t, err)
 	}
 }

@@ -199,13 +199,5 @@ func (m *maintenance) rest() error {
 // also moves value runs. The caller holds checkpoints.mu; a flush follows.
 func (m *maintenance) cleanSome(most, full int64, search bool, reserve reservation) error {
 	victims, dead := m.store.Victims(m.flusher.stuck, true)
-	n, moved, over := 0, int64(0), dead-m.store.SpaceStats().PackedBytes/restDead/logstore.PageSize
-	for n < len(victims) && over > 0 && victims[n].Live <= full && moved+victims[n].Live <= most {
-		moved += victims[n].Live
-		over -= int64(m.store.SegmentPages()) - victims[n].Live
-		n++
-	}
-	m.cleaner.at = time.Now()
-	_, err := m.cleaner.cleanVictims(victims[:n], moved, search, reserve)
-	return err
+	return m.cleaner.empty(victims, dead-m.store.SpaceStats().PackedBytes/restDead/logstore.PageSize, most, full, search, reserve)
 }

@@ -41,7 +41,7 @@ func named(t *testing.T, from, to int) (e *Engine, split func(every int)) {
 }
 
 // TestNamesOfFamilies: parents of pages whose names keep segments from reuse are folded even if they have families,
-// unless folding so many families is not worth the space that it frees. While records are put in random order nearly
+// unless folding these families is not worth the space that it frees. While records are put in random order nearly
 // all parents have families. Without these folds, names kept a tenth of a file from reuse, to save a hundredth of the
 // writes.
 func TestNamesOfFamilies(t *testing.T) {
